@@ -1,0 +1,356 @@
+//! The runtime against a real kernel, over loopback: what the engine relies on.
+
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::rc::Rc;
+use std::sync::mpsc;
+
+use evenkeel_base::Duration;
+use evenkeel_runtime::{
+    Event, Piece, Pieces, Shard, ShardConfig, Sharing, StartError, TcpListener, TcpStream, bind,
+    buffer, driver_stats, local_address, mailbox, now, sleep_until, spawn_local, tasks, timeout_at,
+};
+
+fn loopback() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Runs a future on a shard of its own and hands its result back; a hang fails after 30 s.
+fn on_shard<F, R>(main: impl FnOnce() -> F + Send + 'static) -> R
+where
+    F: Future<Output = R> + 'static,
+    R: Send + 'static,
+{
+    let (done, result) = mpsc::channel();
+    let shard = Shard::spawn(ShardConfig::default(), move || {
+        let future = main();
+        async move { done.send(future.await).unwrap() }
+    })
+    .unwrap();
+    let result = result
+        .recv_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
+    assert!(shard.join());
+    result
+}
+
+async fn echo(stream: TcpStream) {
+    while let Ok(Some(chunk)) = stream.recv().await {
+        if stream.send(chunk).await.is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn bytes_come_back_in_order_through_small_buffers() {
+    let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
+    let address = local_address(&listener).unwrap();
+    let client = std::thread::spawn(move || {
+        let mut stream = StdStream::connect(address).unwrap();
+        let sent: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+        let mut reader = stream.try_clone().unwrap();
+        let copy = sent.clone();
+        let writer = std::thread::spawn(move || {
+            stream.write_all(&copy).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let mut got = Vec::new();
+        reader.read_to_end(&mut got).unwrap();
+        writer.join().unwrap();
+        got == sent
+    });
+    on_shard(move || async move {
+        let listener = TcpListener::new(listener);
+        echo(listener.accept().await.unwrap()).await;
+    });
+    assert!(client.join().unwrap());
+}
+
+#[test]
+fn a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory() {
+    // The sink reads nothing until told to: the source must run into back-pressure.
+    let source = StdListener::bind(loopback()).unwrap();
+    let sink = StdListener::bind(loopback()).unwrap();
+    let (from, to) = (source.local_addr().unwrap(), sink.local_addr().unwrap());
+    let total = 64 * 1024 * 1024usize;
+    let (blocked, is_blocked) = mpsc::channel();
+    let writer = std::thread::spawn(move || {
+        let (mut stream, _) = source.accept().unwrap();
+        stream
+            .set_write_timeout(Some(std::time::Duration::from_millis(200)))
+            .unwrap();
+        let block = vec![7u8; 1 << 16];
+        let mut written = 0;
+        let mut told = false;
+        while written < total {
+            match stream.write(&block) {
+                Ok(n) => written += n,
+                Err(_) if !told => {
+                    blocked.send(written).unwrap();
+                    told = true;
+                }
+                Err(_) => {}
+            }
+        }
+    });
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = sink.accept().unwrap();
+        let stuck_at = is_blocked.recv().unwrap();
+        let mut got = 0;
+        let mut block = vec![0u8; 1 << 16];
+        loop {
+            let n = stream.read(&mut block).unwrap();
+            if n == 0 {
+                break;
+            }
+            assert!(block[..n].iter().all(|&b| b == 7));
+            got += n;
+        }
+        (stuck_at, got)
+    });
+    on_shard(move || async move {
+        let deadline = now() + Duration::from_secs(5);
+        let from = TcpStream::connect(from, deadline).await.unwrap();
+        let to = TcpStream::connect(to, deadline).await.unwrap();
+        while let Some(chunk) = from.recv_bulk().await.unwrap() {
+            to.send(chunk).await.unwrap();
+        }
+    });
+    writer.join().unwrap();
+    let (stuck_at, got) = reader.join().unwrap();
+    assert!(stuck_at < total / 2, "stopped after {stuck_at} bytes");
+    assert!(got >= total);
+}
+
+#[test]
+fn a_vectored_send_keeps_its_pieces_in_order() {
+    let listener = StdListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).unwrap();
+        got
+    });
+    on_shard(move || async move {
+        let stream = TcpStream::connect(address, now() + Duration::from_secs(5))
+            .await
+            .unwrap();
+        let mut head = buffer();
+        head.vec().extend_from_slice(b"head|");
+        let mut pieces = Pieces::new();
+        pieces.push(head);
+        pieces.push(Piece::Shared(Rc::from(&b"shared|"[..])));
+        pieces.push(&b"static"[..]);
+        stream.send(pieces).await.unwrap();
+        stream.shutdown();
+        assert!(stream.recv().await.unwrap().is_none());
+    });
+    assert_eq!(reader.join().unwrap(), b"head|shared|static");
+}
+
+#[test]
+fn timers_fire_in_order_and_never_early() {
+    let order = on_shard(|| async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let event = Rc::new(Event::new());
+        for wait_ms in [30u64, 10, 20, 0] {
+            let (order, event) = (Rc::clone(&order), Rc::clone(&event));
+            spawn_local(async move {
+                let deadline = now() + Duration::from_millis(wait_ms);
+                sleep_until(deadline).await;
+                assert!(now() >= deadline);
+                order.borrow_mut().push(wait_ms);
+                event.notify_all();
+            });
+        }
+        while order.borrow().len() < 4 {
+            event.wait().await;
+        }
+        order.take()
+    });
+    assert_eq!(order, [0, 10, 20, 30]);
+}
+
+#[test]
+fn a_timeout_drops_the_receive_and_the_connection_closes() {
+    let listener = StdListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let silent = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // The end of stream proves that the descriptor closed although a receive was armed.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        rest.len()
+    });
+    let sockets = on_shard(move || async move {
+        let stream = TcpStream::connect(address, now() + Duration::from_secs(5))
+            .await
+            .unwrap();
+        let late = timeout_at(now() + Duration::from_millis(20), stream.recv()).await;
+        assert!(late.is_err());
+        drop(stream);
+        let until = now() + Duration::from_secs(5);
+        while driver_stats().sockets > 0 && now() < until {
+            sleep_until(now() + Duration::from_millis(1)).await;
+        }
+        driver_stats().sockets
+    });
+    assert_eq!(sockets, 0);
+    assert_eq!(silent.join().unwrap(), 0);
+}
+
+#[test]
+fn connecting_to_a_closed_port_is_an_error_at_once() {
+    let address = StdListener::bind(loopback()).unwrap().local_addr().unwrap();
+    let error = on_shard(move || async move {
+        TcpStream::connect(address, now() + Duration::from_secs(5))
+            .await
+            .err()
+            .unwrap()
+            .kind()
+    });
+    assert_eq!(error, std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else() {
+    let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
+    let address = local_address(&listener).unwrap();
+    let client = std::thread::spawn(move || {
+        let stream = StdStream::connect(address).unwrap();
+        socket2::SockRef::from(&stream)
+            .set_linger(Some(std::time::Duration::ZERO))
+            .unwrap();
+    });
+    let kind = on_shard(move || async move {
+        let listener = TcpListener::new(listener);
+        let stream = listener.accept().await.unwrap();
+        stream.failed().await.kind()
+    });
+    client.join().unwrap();
+    assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_panic_ends_its_own_task_only() {
+    let survived = on_shard(|| async {
+        let event = Rc::new(Event::new());
+        let done = Rc::new(Cell::new(false));
+        spawn_local(async { panic!("injected by the test") });
+        let (other, flag) = (Rc::clone(&event), Rc::clone(&done));
+        spawn_local(async move {
+            sleep_until(now() + Duration::from_millis(5)).await;
+            flag.set(true);
+            other.notify_all();
+        });
+        while !done.get() {
+            event.wait().await;
+        }
+        tasks()
+    });
+    assert_eq!(survived, 1, "the panicked task is gone from the table");
+}
+
+#[test]
+fn messages_cross_threads_and_a_full_mailbox_refuses() {
+    let (sender, mut receiver) = mailbox::<u32>(2);
+    assert_eq!(sender.send(1), Ok(()));
+    assert_eq!(sender.send(2), Ok(()));
+    assert_eq!(sender.send(3), Err(3));
+    let feeder = std::thread::spawn(move || {
+        for n in 4..1000 {
+            let mut message = n;
+            while let Err(back) = sender.send(message) {
+                message = back;
+                std::thread::yield_now();
+            }
+        }
+    });
+    let got = on_shard(move || async move {
+        let mut got = Vec::new();
+        while let Some(n) = receiver.recv().await {
+            got.push(n);
+        }
+        got
+    });
+    feeder.join().unwrap();
+    let expected: Vec<u32> = [1, 2].into_iter().chain(4..1000).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn exhausted_head_buffers_delay_but_lose_nothing() {
+    // Two buffers for eight connections that all talk at once.
+    let listener = bind(loopback(), 64, Sharing::Exclusive).unwrap();
+    let address = local_address(&listener).unwrap();
+    let clients: Vec<_> = (0..8u8)
+        .map(|id| {
+            std::thread::spawn(move || {
+                let mut stream = StdStream::connect(address).unwrap();
+                let message = vec![id; 100_000];
+                let mut reader = stream.try_clone().unwrap();
+                let writer = std::thread::spawn(move || {
+                    stream.write_all(&message).unwrap();
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                let mut got = Vec::new();
+                reader.read_to_end(&mut got).unwrap();
+                writer.join().unwrap();
+                got.len() == 100_000 && got.iter().all(|&b| b == id)
+            })
+        })
+        .collect();
+    let (done, result) = mpsc::channel();
+    let mut config = ShardConfig::default();
+    config.head_buffers.count = 2;
+    let shard = Shard::spawn(config, move || async move {
+        let listener = TcpListener::new(listener);
+        let left = Rc::new(Cell::new(8));
+        let event = Rc::new(Event::new());
+        for _ in 0..8 {
+            let stream = listener.accept().await.unwrap();
+            let (left, event) = (Rc::clone(&left), Rc::clone(&event));
+            spawn_local(async move {
+                echo(stream).await;
+                left.set(left.get() - 1);
+                event.notify_all();
+            });
+        }
+        while left.get() > 0 {
+            event.wait().await;
+        }
+        done.send(driver_stats().starved).unwrap();
+    })
+    .unwrap();
+    let starved = result
+        .recv_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
+    assert!(shard.join());
+    assert!(clients.into_iter().all(|client| client.join().unwrap()));
+    assert!(starved > 0, "the test must exhaust the buffers");
+}
+
+#[test]
+fn an_unusable_core_is_refused_with_the_usable_ones() {
+    let config = ShardConfig {
+        core: Some(9999),
+        ..ShardConfig::default()
+    };
+    let error = Shard::spawn(config, || async {}).err().unwrap();
+    assert!(matches!(error, StartError::Core { core: 9999, .. }));
+    assert!(error.to_string().contains("may run on cores"), "{error}");
+}
+
+#[test]
+fn a_second_exclusive_listener_is_refused_and_a_shared_one_is_not() {
+    let first = bind(loopback(), 1, Sharing::Exclusive).unwrap();
+    let address = local_address(&first).unwrap();
+    let refused = bind(address, 1, Sharing::Exclusive).err().unwrap();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+    let shared = bind(loopback(), 1, Sharing::ReusePort).unwrap();
+    let address = local_address(&shared).unwrap();
+    assert!(bind(address, 1, Sharing::ReusePort).is_ok());
+}
