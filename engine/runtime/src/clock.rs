@@ -4,7 +4,7 @@ use evenkeel_base::Instant;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same epoch in every thread and process of one boot.
 #[must_use]
-pub fn monotonic() -> Instant {
+pub(crate) fn monotonic() -> Instant {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -1,0 +1,182 @@
+//! Receiving: multishot into small buffers, one large buffer at a time for bodies, and the wait when
+//! there is none.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use io_uring::{opcode, squeue, types};
+
+use super::{Driver, Kind};
+use crate::buffers::Chunk;
+use crate::slot::{End, MAX_QUEUED_CHUNKS, Receive, SlotKey, remember};
+use crate::uring::Completion;
+
+/// Which buffers a receive takes: small ones that wait for ever, or one large one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Head,
+    Body,
+}
+
+impl Driver {
+    pub(crate) fn poll_receive(
+        &mut self,
+        key: SlotKey,
+        class: Class,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Chunk>>> {
+        let slot = self.slot(key);
+        if let Some(chunk) = slot.dequeue() {
+            return Poll::Ready(Ok(Some(chunk)));
+        }
+        match slot.end {
+            Some(End::Eof) => return Poll::Ready(Ok(None)),
+            Some(End::Error(errno)) => {
+                return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+            }
+            None => {}
+        }
+        remember(&mut slot.read_waker, cx.waker());
+        self.arm_receive(key, class);
+        Poll::Pending
+    }
+
+    /// Ready once the connection is reset or failed: an end of stream is not a failure.
+    pub(crate) fn poll_failed(&mut self, key: SlotKey, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let slot = self.slot(key);
+        match slot.end {
+            Some(End::Error(errno)) => return Poll::Ready(io::Error::from_raw_os_error(errno)),
+            Some(End::Eof) => return Poll::Pending,
+            None => {}
+        }
+        remember(&mut slot.read_waker, cx.waker());
+        if slot.queued() < MAX_QUEUED_CHUNKS {
+            self.arm_receive(key, Class::Head);
+        }
+        Poll::Pending
+    }
+
+    /// Starts watching an idle connection; [`Driver::is_quiet`] then tells whether it may be used.
+    pub(crate) fn watch(&mut self, key: SlotKey) {
+        if self.slot(key).end.is_none() {
+            self.arm_receive(key, Class::Head);
+        }
+    }
+
+    /// Nothing received and not ended: a pooled connection that may carry a request.
+    pub(crate) fn is_quiet(&mut self, key: SlotKey) -> bool {
+        let slot = self.slot(key);
+        slot.end.is_none() && slot.queued() == 0
+    }
+
+    pub(super) fn arm_receive(&mut self, key: SlotKey, class: Class) {
+        let (receive, fd, cancelling, starved) = {
+            let slot = self.slot(key);
+            (slot.receive, slot.fd, slot.cancelling, slot.starved)
+        };
+        match (receive, class) {
+            _ if starved => {}
+            (Receive::Idle, Class::Head) => {
+                self.slot(key).receive = Receive::Multi;
+                let entry = opcode::RecvMulti::new(types::Fd(fd), self.groups[0].id()).build();
+                self.submit(Kind::Receive, key, entry);
+            }
+            (Receive::Idle, Class::Body) => {
+                self.slot(key).receive = Receive::Single;
+                let entry = opcode::Recv::new(types::Fd(fd), std::ptr::null_mut(), 0)
+                    .buf_group(self.groups[1].id())
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT);
+                self.submit(Kind::Receive, key, entry);
+            }
+            (Receive::Multi, Class::Body) if !cancelling => {
+                self.slot(key).cancelling = true;
+                self.cancel(Kind::Receive, key);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_receive(&mut self, key: SlotKey, completion: Completion) {
+        let slot = &mut self.slots[key.index as usize];
+        let group = match slot.receive {
+            Receive::Single => 1,
+            Receive::Multi | Receive::Idle => 0,
+        };
+        if !completion.more() {
+            slot.ops -= 1;
+            slot.receive = Receive::Idle;
+            slot.cancelling = false;
+        }
+        match completion.result {
+            n if n > 0 => {
+                let bid = completion
+                    .buffer()
+                    .expect("a receive with data names its buffer");
+                let chunk = self.groups[group].take(bid, n as u32);
+                if !slot.released {
+                    slot.queue(chunk);
+                }
+            }
+            0 => {
+                if let Some(bid) = completion.buffer() {
+                    drop(self.groups[group].take(bid, 0));
+                }
+                slot.end = Some(End::Eof);
+            }
+            errno if errno == -libc::ENOBUFS => {
+                slot.starved = true;
+                self.starved_total += 1;
+                let class = if group == 0 { Class::Head } else { Class::Body };
+                self.starved.push((key, class));
+                return;
+            }
+            // Cancelled by us: the waiting receive is woken and arms what it wants.
+            errno if errno == -libc::ECANCELED || errno == -libc::EINTR => {}
+            errno => slot.end = Some(End::Error(-errno)),
+        }
+        let overfull = slot.queued() >= MAX_QUEUED_CHUNKS
+            && slot.receive == Receive::Multi
+            && !slot.cancelling;
+        slot.cancelling |= overfull;
+        if let Some(waker) = slot.read_waker.take() {
+            waker.wake();
+        }
+        if overfull {
+            self.cancel(Kind::Receive, key);
+        }
+        self.close_if_done(key);
+    }
+
+    /// Receives that found no buffer go on when one has come back.
+    pub(super) fn feed_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        let mut budget = [self.groups[0].free(), self.groups[1].free()];
+        let mut waiting = std::mem::take(&mut self.starved);
+        waiting.retain(|&(key, class)| {
+            let index = usize::from(class == Class::Body);
+            let alive = self
+                .slots
+                .get(key.index as usize)
+                .is_some_and(|slot| slot.generation == key.generation);
+            if !alive {
+                return false;
+            }
+            if budget[index] == 0 {
+                return true;
+            }
+            budget[index] -= 1;
+            let slot = self.slot(key);
+            slot.starved = false;
+            if slot.released {
+                self.close_if_done(key);
+            } else {
+                self.arm_receive(key, class);
+            }
+            false
+        });
+        self.starved.append(&mut waiting);
+    }
+}
