@@ -5,8 +5,10 @@
 #![no_std]
 extern crate alloc;
 
+pub mod ewma;
 pub mod rng;
 pub mod time;
+pub mod wheel;
 
 pub use rng::Rng;
 pub use time::{Duration, Instant};

@@ -175,7 +175,12 @@ impl TcpStream {
     /// Resolves when the connection is reset or fails; an end of stream alone does not: a client
     /// that half-closes still waits for its answer.
     pub async fn failed(&self) -> io::Error {
-        poll_fn(|cx| self.inner.driver.borrow_mut().poll_failed(self.key, cx)).await
+        poll_fn(|cx| self.poll_failed(cx)).await
+    }
+
+    /// As [`TcpStream::failed`], by hand.
+    pub fn poll_failed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.inner.driver.borrow_mut().poll_failed(self.key, cx)
     }
 
     /// Starts sending all pieces at once; the returned future waits for the end. Starting again
