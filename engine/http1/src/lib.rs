@@ -1,1 +1,62 @@
-//! Placeholder while the workspace is laid out.
+//! HTTP/1.1 bytes to messages and back: heads, framing, bodies, and whose fault it is.
+//!
+//! Sans I/O: heads are parsed as offsets into the caller's bytes, bodies are decoded slice by slice, and
+//! what goes out is appended to the caller's buffer. Strict where leniency has led to smuggling; each
+//! choice stands in docs/HTTP.md. Authority: RFC 9110 and RFC 9112.
+#![no_std]
+extern crate alloc;
+
+mod body;
+mod chunk;
+pub mod encode;
+mod error;
+mod headers;
+mod lines;
+mod request;
+mod response;
+mod span;
+
+pub use body::{BodyError, BodyFraming, BodyReader, BodyStep};
+pub use chunk::{ChunkDecoder, ChunkError};
+pub use error::{RequestError, ResponseError};
+pub use headers::{HeaderKind, Headers, Slot};
+pub use request::{Method, RequestHead, parse_request};
+pub use response::{ResponseHead, parse_response};
+pub use span::Span;
+
+/// What a head may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes from the first of the start line to the last of the empty line.
+    pub max_header_bytes: usize,
+    /// Header lines, at most [`Limits::MOST_HEADERS`].
+    pub max_headers: usize,
+}
+
+impl Limits {
+    /// The parser's table is on the stack: no configuration makes it larger.
+    pub const MOST_HEADERS: usize = 256;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_header_bytes: 65536,
+            max_headers: 100,
+        }
+    }
+}
+
+/// A head, or not enough bytes for one yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<T> {
+    Complete(T),
+    Partial,
+}
+
+/// The version of a message. HTTP/1.x with x above 1 is treated as 1.1 (RFC 9112 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    Http10,
+    Http11,
+}

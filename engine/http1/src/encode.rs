@@ -1,0 +1,272 @@
+//! What goes out: heads are rebuilt from the lines that were received, in their order and case, without
+//! those that belong to the last hop.
+
+use alloc::vec::Vec;
+
+use crate::body::BodyFraming;
+use crate::headers::{HeaderKind, Headers, Slot};
+use crate::request::RequestHead;
+use crate::response::ResponseHead;
+use crate::{Method, Version};
+
+/// Which forwarding headers a request gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarded {
+    Off,
+    #[default]
+    XForwarded,
+    Forwarded,
+    Both,
+}
+
+/// What the engine adds to a request on its way to an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardRequest<'a> {
+    /// 1 for the first try.
+    pub attempt: u32,
+    /// What is left of the deadline, in milliseconds.
+    pub deadline_ms: u64,
+    /// The client's address as text, without a port.
+    pub client: &'a str,
+    pub forwarded: Forwarded,
+}
+
+/// Appends the head of a forwarded request: origin form, one Host line, HTTP/1.1.
+pub fn request_head(
+    out: &mut Vec<u8>,
+    buf: &[u8],
+    head: &RequestHead,
+    headers: &Headers,
+    forward: &ForwardRequest<'_>,
+) {
+    push(
+        out,
+        &[
+            head.method_text.of_bytes(buf),
+            b" ",
+            head.path(buf),
+            b" HTTP/1.1\r\n",
+        ],
+    );
+    if head.authority.is_some() || head.host_text.is_none() {
+        push(out, &[b"Host: ", head.host(buf), b"\r\n"]);
+    }
+    for slot in headers.iter() {
+        let replaced = match slot.kind {
+            HeaderKind::XDeadlineMs | HeaderKind::XEvenkeelAttempt => true,
+            HeaderKind::Host => head.authority.is_some(),
+            HeaderKind::XForwardedFor
+            | HeaderKind::XForwardedProto
+            | HeaderKind::XForwardedHost => {
+                matches!(forward.forwarded, Forwarded::XForwarded | Forwarded::Both)
+            }
+            HeaderKind::Forwarded => {
+                matches!(forward.forwarded, Forwarded::Forwarded | Forwarded::Both)
+            }
+            _ => false,
+        };
+        if !replaced && !slot.hop_by_hop {
+            line(out, buf, slot);
+        }
+    }
+    if head.body == BodyFraming::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if matches!(forward.forwarded, Forwarded::XForwarded | Forwarded::Both) {
+        x_forwarded(out, buf, head, headers, forward.client);
+    }
+    if matches!(forward.forwarded, Forwarded::Forwarded | Forwarded::Both) {
+        rfc7239(out, buf, head, headers, forward.client);
+    }
+    out.extend_from_slice(b"x-evenkeel-attempt: ");
+    number(out, u64::from(forward.attempt));
+    out.extend_from_slice(b"\r\nx-deadline-ms: ");
+    number(out, forward.deadline_ms);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// Appends the client to the list that came with the request, as every hop does.
+fn x_forwarded(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, headers: &Headers, client: &str) {
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    earlier(out, buf, headers, HeaderKind::XForwardedFor);
+    push(
+        out,
+        &[client.as_bytes(), b"\r\nX-Forwarded-Proto: http\r\n"],
+    );
+    if !head.host(buf).is_empty() {
+        push(out, &[b"X-Forwarded-Host: ", head.host(buf), b"\r\n"]);
+    }
+}
+
+/// RFC 7239: an IPv6 address is quoted and bracketed.
+fn rfc7239(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, headers: &Headers, client: &str) {
+    out.extend_from_slice(b"Forwarded: ");
+    earlier(out, buf, headers, HeaderKind::Forwarded);
+    if client.contains(':') {
+        push(out, &[b"for=\"[", client.as_bytes(), b"]\""]);
+    } else {
+        push(out, &[b"for=", client.as_bytes()]);
+    }
+    if !head.host(buf).is_empty() {
+        push(out, &[b";host=\"", head.host(buf), b"\""]);
+    }
+    out.extend_from_slice(b";proto=http\r\n");
+}
+
+fn earlier(out: &mut Vec<u8>, buf: &[u8], headers: &Headers, kind: HeaderKind) {
+    for slot in headers.iter().filter(|slot| slot.kind == kind) {
+        push(out, &[slot.value.of_bytes(buf), b", "]);
+    }
+}
+
+/// How a response's body leaves for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// As the endpoint framed it by length, or without a body.
+    AsReceived,
+    Chunked,
+    UntilClose,
+}
+
+/// What the engine decides about a response on its way to the client.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardResponse {
+    pub delivery: Delivery,
+    pub keep_alive: bool,
+    pub version: Version,
+}
+
+/// Appends the head of a forwarded response.
+pub fn response_head(
+    out: &mut Vec<u8>,
+    buf: &[u8],
+    head: &ResponseHead,
+    headers: &Headers,
+    forward: ForwardResponse,
+) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    number(out, u64::from(head.status));
+    push(out, &[b" ", head.reason.of_bytes(buf), b"\r\n"]);
+    // A repeated Content-Length of one value leaves once.
+    let mut length_seen = false;
+    for slot in headers.iter() {
+        let length = slot.kind == HeaderKind::ContentLength;
+        if !slot.hop_by_hop && !(length && length_seen) {
+            line(out, buf, slot);
+        }
+        length_seen |= length;
+    }
+    if forward.delivery == Delivery::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if !head.is_interim() {
+        connection(out, forward.keep_alive, forward.version);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// HTTP/1.1 goes on unless told otherwise, HTTP/1.0 the other way round.
+fn connection(out: &mut Vec<u8>, keep_alive: bool, version: Version) {
+    match (keep_alive, version) {
+        (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+        (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        (true, Version::Http11) => {}
+    }
+}
+
+/// An answer of our own.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnResponse<'a> {
+    pub status: u16,
+    pub content_type: &'a str,
+    /// Further header lines, each complete with its CR LF.
+    pub extra: &'a str,
+    pub body: &'a [u8],
+    pub keep_alive: bool,
+    pub version: Version,
+    pub method: Method,
+}
+
+/// Appends a whole response of our own; without its body when the method is HEAD.
+pub fn own_response(out: &mut Vec<u8>, response: &OwnResponse<'_>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    number(out, u64::from(response.status));
+    push(
+        out,
+        &[
+            b" ",
+            status_text(response.status).as_bytes(),
+            b"\r\nContent-Type: ",
+        ],
+    );
+    push(
+        out,
+        &[response.content_type.as_bytes(), b"\r\nContent-Length: "],
+    );
+    number(out, response.body.len() as u64);
+    push(out, &[b"\r\n", response.extra.as_bytes()]);
+    connection(out, response.keep_alive, response.version);
+    out.extend_from_slice(b"\r\n");
+    if response.method != Method::Head {
+        out.extend_from_slice(response.body);
+    }
+}
+
+/// The registered reason phrase of a status that this project sends.
+#[must_use]
+pub const fn status_text(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+fn line(out: &mut Vec<u8>, buf: &[u8], slot: &Slot) {
+    push(
+        out,
+        &[
+            slot.name.of_bytes(buf),
+            b": ",
+            slot.value.of_bytes(buf),
+            b"\r\n",
+        ],
+    );
+}
+
+fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Appends a number in decimal.
+pub fn number(out: &mut Vec<u8>, value: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}

@@ -1,0 +1,169 @@
+//! Response heads: RFC 9112 sections 4 and 6, as a client of the endpoint reads them.
+
+use core::mem::MaybeUninit;
+
+use crate::body::BodyFraming;
+use crate::error::ResponseError;
+use crate::headers::{HeaderKind, Headers, Slot, classify, decimal, list, trim};
+use crate::lines;
+use crate::request::Method;
+use crate::span::Span;
+use crate::{Limits, Parsed, Version};
+
+/// What a response head says.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead {
+    pub head_len: usize,
+    pub status: u16,
+    pub reason: Span,
+    pub version: Version,
+    pub body: BodyFraming,
+    /// The connection may carry another exchange after this one.
+    pub keep_alive: bool,
+    /// A length that was announced for a body that does not come (HEAD, 304).
+    pub announced_length: Option<u64>,
+}
+
+impl ResponseHead {
+    /// 1xx but 101: another head follows.
+    #[must_use]
+    pub const fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+}
+
+/// Parses a response head to a request with `method`.
+///
+/// # Errors
+/// What cannot be forwarded without guessing.
+pub fn parse_response(
+    buf: &[u8],
+    method: Method,
+    limits: &Limits,
+    headers: &mut Headers,
+) -> Result<Parsed<ResponseHead>, ResponseError> {
+    let mut table = [const { MaybeUninit::uninit() }; Limits::MOST_HEADERS];
+    let max = limits.max_headers.min(Limits::MOST_HEADERS);
+    let mut parsed = httparse::Response::new(&mut []);
+    let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut parsed,
+        buf,
+        &mut table[..max],
+    );
+    let len = match status {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) if buf.len() > limits.max_header_bytes => {
+            return Err(ResponseError::TooLarge);
+        }
+        Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
+        Err(error) => return Err(explain(error)),
+    };
+    if len > limits.max_header_bytes {
+        return Err(ResponseError::TooLarge);
+    }
+    if !lines::are_strict(&buf[..len]) {
+        return Err(ResponseError::LineEnd);
+    }
+    let version = if parsed.version == Some(0) {
+        Version::Http10
+    } else {
+        Version::Http11
+    };
+    let reason = match parsed.reason {
+        Some(text) if !text.is_empty() => Span::of(text.as_bytes(), buf),
+        _ => Span::default(),
+    };
+    let status = parsed.code.unwrap_or(0);
+    // 101 answers an Upgrade that is never sent upstream.
+    if !(100..=599).contains(&status) || status == 101 {
+        return Err(ResponseError::StatusUnexpected);
+    }
+    headers.slots.clear();
+    for header in parsed.headers.iter() {
+        headers.slots.push(Slot {
+            name: Span::of(header.name.as_bytes(), buf),
+            value: Span::of(trim(header.value), buf),
+            kind: classify(header.name.as_bytes()),
+            hop_by_hop: false,
+        });
+    }
+    let mut head = ResponseHead {
+        head_len: len,
+        status,
+        reason,
+        version,
+        body: BodyFraming::UntilClose,
+        keep_alive: version == Version::Http11,
+        announced_length: None,
+    };
+    read_lines(&mut head, method, headers, buf)?;
+    headers.mark_hop_by_hop(buf);
+    Ok(Parsed::Complete(head))
+}
+
+fn read_lines(
+    head: &mut ResponseHead,
+    method: Method,
+    headers: &Headers,
+    buf: &[u8],
+) -> Result<(), ResponseError> {
+    let mut length: Option<u64> = None;
+    let mut chunked = false;
+    let mut close = false;
+    for slot in &headers.slots {
+        let value = slot.value.of_bytes(buf);
+        match slot.kind {
+            HeaderKind::ContentLength => {
+                let number = decimal(value).ok_or(ResponseError::ContentLengthInvalid)?;
+                if length
+                    .replace(number)
+                    .is_some_and(|before| before != number)
+                {
+                    return Err(ResponseError::ContentLengthConflict);
+                }
+            }
+            HeaderKind::TransferEncoding => {
+                let mut codings = list(value);
+                let only = codings
+                    .next()
+                    .is_some_and(|c| c.eq_ignore_ascii_case(b"chunked"));
+                if chunked || !only || codings.next().is_some() || head.version == Version::Http10 {
+                    return Err(ResponseError::TransferCodingUnknown);
+                }
+                chunked = true;
+            }
+            HeaderKind::Connection => {
+                for option in list(value) {
+                    close |= option.eq_ignore_ascii_case(b"close");
+                    head.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            _ => {}
+        }
+    }
+    if chunked && length.is_some() {
+        return Err(ResponseError::BothFramings);
+    }
+    head.keep_alive &= !close;
+    let bodiless = method == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
+    head.announced_length = length;
+    head.body = match length {
+        _ if bodiless => BodyFraming::None,
+        _ if chunked => BodyFraming::Chunked,
+        Some(length) => BodyFraming::Length(length),
+        None => BodyFraming::UntilClose,
+    };
+    head.keep_alive &= head.body != BodyFraming::UntilClose;
+    Ok(())
+}
+
+fn explain(error: httparse::Error) -> ResponseError {
+    match error {
+        httparse::Error::HeaderName => ResponseError::HeaderName,
+        httparse::Error::HeaderValue => ResponseError::HeaderValue,
+        httparse::Error::NewLine => ResponseError::LineEnd,
+        httparse::Error::TooManyHeaders => ResponseError::TooManyHeaders,
+        httparse::Error::Version => ResponseError::Version,
+        httparse::Error::Status | httparse::Error::Token => ResponseError::Syntax,
+    }
+}
