@@ -1,0 +1,492 @@
+//! The order of a request's life, for one upstream on one loop.
+//!
+//! Once per request, in this order: rate limit, tier, deadline, budget deposit, bulkhead. Per
+//! attempt (first, retry, hedge): breaker, limiter, pick. Recorded per attempt: endpoint (latency,
+//! success, outlier), breaker, limiter. Then the fallback. Once a head has gone downstream nothing is
+//! retried. This version has the deadline, the breaker, the limiter, the pick and the records, and
+//! makes one attempt per request.
+//!
+//! Why this order: what refuses for the request's own sake comes before what costs the upstream
+//! something, and the breaker before the limiter, so that an upstream that is given up takes no
+//! permits. Whatever refuses later gives back what was taken earlier.
+//!
+//! The caller drives: [`Dispatch::begin`], then [`Dispatch::poll`] says what to do and `handle_*`
+//! say what became of it. Latency is the time to the head. A failure is told to the guards when it
+//! is seen; a success settles probes at the head and everything else when the body is complete, so
+//! that an endpoint that breaks off every body is ejected although its heads are fine.
+//!
+//! Arithmetic lives in the siblings; here is only the order. Cost: no allocation after
+//! construction.
+
+mod config;
+mod journal;
+mod request;
+mod snapshot;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+
+use evenkeel_base::{Duration, Instant, Rng};
+
+use crate::attempts::{self, AttemptId, Attempts, Stage};
+use crate::balance::{Balance, Loads, Pick};
+use crate::breaker::{self, Breaker, Permit};
+use crate::endpoint::EndpointId;
+use crate::inflight::Inflight;
+use crate::latency::{Latency, Sample};
+use crate::limiter::{self, Limiter};
+use crate::outcome::{Failure, Outcome};
+use crate::outlier::{Outlier, Ticket};
+use crate::process::Process;
+use crate::rediscovery::LOOK_WEIGHT;
+use crate::transition::Transition;
+pub use config::Config;
+use journal::Journal;
+use request::Phase;
+pub use request::{Ask, Attempt, Refusal, Request, Step, Verdict};
+pub use snapshot::{Counters, EndpointCounters, EndpointSnapshot, LimiterSnapshot, Snapshot};
+
+/// One upstream on one loop.
+pub struct Dispatch {
+    config: Config,
+    process: Arc<Process>,
+    inflight: Inflight,
+    latency: Latency,
+    attempts: Attempts,
+    balance: Balance,
+    outlier: Outlier,
+    breaker: Breaker,
+    limiter: Limiter,
+    /// What the journal was told last.
+    is_panicking: bool,
+    journal: Journal,
+    counters: Counters,
+    endpoint_counters: Box<[EndpointCounters]>,
+}
+
+impl Dispatch {
+    /// The dispatcher of loop `loop_index` (from zero) among those that share `process`, which was
+    /// made from an equal `config`.
+    #[must_use]
+    pub fn new(config: Config, process: Arc<Process>, loop_index: u32, now: Instant) -> Self {
+        let endpoints = process.endpoints();
+        assert_eq!(
+            config.weights.len(),
+            endpoints as usize,
+            "the process was built for this upstream"
+        );
+        let loops = process.loops();
+        Dispatch {
+            inflight: Inflight::new(config.inflight, &process),
+            latency: Latency::new(&config.ewma, config.latency, &process),
+            attempts: Attempts::new(config.max_attempts, endpoints),
+            balance: Balance::new(config.balance, config.ewma, &config.weights, now),
+            outlier: Outlier::new(&config.outlier, endpoints, loops, loop_index),
+            breaker: Breaker::new(&config.breaker, loops, loop_index),
+            limiter: Limiter::new(&config.limiter, loops, loop_index),
+            is_panicking: false,
+            journal: Journal::new(),
+            counters: Counters::default(),
+            endpoint_counters: vec![EndpointCounters::default(); endpoints as usize].into(),
+            process,
+            config,
+        }
+    }
+
+    /// The stages that a request passes once.
+    ///
+    /// # Errors
+    /// The refusal to answer with; nothing is held then.
+    pub fn begin(&mut self, ask: Ask, now: Instant, _rng: &mut Rng) -> Result<Request, Refusal> {
+        if ask.deadline <= now {
+            self.counters.deadline_infeasible += 1;
+            return Err(Refusal::DeadlineInfeasible);
+        }
+        Ok(Request {
+            ask,
+            phase: Phase::Ready,
+            attempts: 0,
+        })
+    }
+
+    /// What to do now for `request`.
+    pub fn poll(&mut self, request: &mut Request, now: Instant, rng: &mut Rng) -> Step {
+        match request.phase {
+            Phase::Trying(_) | Phase::Answering(_) => return Step::Wait,
+            Phase::Over => return Step::Over,
+            Phase::Ready => {}
+        }
+        let step = match self.attempt(request, now, rng) {
+            Ok(attempt) => {
+                request.phase = Phase::Trying(attempt.id);
+                request.attempts = attempt.number;
+                Step::Attempt(attempt)
+            }
+            Err(refusal) => {
+                request.phase = Phase::Over;
+                Step::Refuse(refusal)
+            }
+        };
+        self.debug_check();
+        step
+    }
+
+    /// The attempt's response head arrived. A 5xx is [`Outcome::Failure`] for the records and is
+    /// forwarded all the same.
+    pub fn handle_head(
+        &mut self,
+        request: &mut Request,
+        attempt: AttemptId,
+        outcome: Outcome,
+        now: Instant,
+        _rng: &mut Rng,
+    ) -> Verdict {
+        let found = self.attempts.find(attempt).copied();
+        let (Some(known), Phase::Trying(current)) = (found, request.phase) else {
+            return Verdict::Stale;
+        };
+        if current != attempt {
+            return Verdict::Stale;
+        }
+        request.phase = Phase::Answering(attempt);
+        self.sample(&known, outcome, now);
+        let is_probe =
+            matches!(known.permit, Permit::Probe { .. }) || known.ticket == Ticket::Probe;
+        let stage = if outcome == Outcome::Success && !is_probe {
+            Stage::SuccessPending
+        } else {
+            self.settle(&known, outcome, now);
+            Stage::Settled
+        };
+        self.attempts.advance(attempt, stage);
+        self.debug_check();
+        Verdict::Forward
+    }
+
+    /// The attempt failed, before its head or in the middle of the body. It is over.
+    pub fn handle_failure(
+        &mut self,
+        request: &mut Request,
+        attempt: AttemptId,
+        _failure: Failure,
+        now: Instant,
+        _rng: &mut Rng,
+    ) -> Verdict {
+        let Some(ended) = self.end(request, attempt) else {
+            return Verdict::Stale;
+        };
+        match ended.stage {
+            Stage::Waiting => {
+                self.sample(&ended, Outcome::Failure, now);
+                self.settle(&ended, Outcome::Failure, now);
+            }
+            Stage::SuccessPending => {
+                self.latency.record_late_failure(ended.endpoint, now);
+                self.settle(&ended, Outcome::Failure, now);
+            }
+            Stage::Settled => {}
+        }
+        self.debug_check();
+        Verdict::Final
+    }
+
+    /// The attempt's answer is complete and its connection is free.
+    pub fn handle_done(&mut self, request: &mut Request, attempt: AttemptId, now: Instant) {
+        let Some(ended) = self.end(request, attempt) else {
+            return;
+        };
+        match ended.stage {
+            Stage::SuccessPending => self.settle(&ended, Outcome::Success, now),
+            // Done without a head: there is nothing to record.
+            Stage::Waiting => self.settle(&ended, Outcome::Ignored, now),
+            Stage::Settled => {}
+        }
+        self.debug_check();
+    }
+
+    /// The downstream went away: whatever the request holds is given back and nothing is recorded.
+    /// Does nothing for a request that is over.
+    pub fn handle_cancel(&mut self, request: &mut Request, now: Instant) {
+        let (Phase::Trying(attempt) | Phase::Answering(attempt)) = request.phase else {
+            request.phase = Phase::Over;
+            return;
+        };
+        if let Some(ended) = self.end(request, attempt)
+            && ended.stage != Stage::Settled
+        {
+            self.settle(&ended, Outcome::Ignored, now);
+        }
+        self.debug_check();
+    }
+
+    /// The next change of state to tell, oldest first.
+    pub fn poll_transition(&mut self) -> Option<Transition> {
+        self.journal.pop()
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            transitions_lost: self.journal.lost(),
+            ..self.counters
+        }
+    }
+
+    /// Of one endpoint; zeros for an id that this upstream does not have.
+    #[must_use]
+    pub fn endpoint_counters(&self, id: EndpointId) -> EndpointCounters {
+        let counters = self.endpoint_counters.get(id.index());
+        counters.copied().unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Everything at a glance, as far as this loop sees. Allocates: for the admin path.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
+        let endpoints = self.config.weights.iter().enumerate();
+        Snapshot {
+            endpoints: endpoints
+                .map(|(index, weight)| self.endpoint_snapshot(index as u32, *weight, now))
+                .collect(),
+            limiter: LimiterSnapshot {
+                limit: self.limiter.limit(),
+                inflight: self.limiter.inflight(),
+            },
+            breaker: self.breaker.state(),
+            is_panicking: self.outlier.is_panicking(),
+            out: self.outlier.out(),
+            attempts: self.attempts.live(),
+            counters: self.counters(),
+        }
+    }
+
+    /// Panics when the parts disagree. Runs after every mutator in debug builds; O(endpoints +
+    /// attempts).
+    pub fn check_invariants(&self) {
+        self.outlier.check_invariants();
+        assert_eq!(
+            self.limiter.inflight(),
+            self.attempts.live(),
+            "one permit per attempt"
+        );
+        let mut counts = vec![0; self.endpoint_counters.len()];
+        self.attempts.count_into(&mut counts);
+        for (index, own) in counts.into_iter().enumerate() {
+            let seen = self.inflight.load(EndpointId(index as u32));
+            match self.inflight {
+                Inflight::PerLoop(_) => assert_eq!(seen, own, "in flight at endpoint {index}"),
+                // Other loops add theirs.
+                Inflight::Shared(_) => assert!(seen >= own, "in flight at endpoint {index}"),
+            }
+        }
+    }
+
+    /// Breaker, limiter, pick.
+    fn attempt(
+        &mut self,
+        request: &Request,
+        now: Instant,
+        rng: &mut Rng,
+    ) -> Result<Attempt, Refusal> {
+        if request.ask.deadline <= now {
+            self.counters.deadline_infeasible += 1;
+            return Err(Refusal::DeadlineInfeasible);
+        }
+        self.handle_time(now);
+        let permit = self.pass_breaker(now)?;
+        let picked = match self.pass_limiter() {
+            Ok(()) => self.pick(request, now, rng),
+            Err(refusal) => Err(refusal),
+        };
+        let pick = picked.inspect_err(|_| {
+            let gate = &self.process.half_open;
+            // An ignored result changes no state.
+            let none = self.breaker.record(permit, Outcome::Ignored, gate, now);
+            debug_assert_eq!(none, None);
+        })?;
+        let endpoint = pick.endpoint;
+        let id = self.attempts.begin(attempts::Attempt {
+            endpoint,
+            begun: now,
+            stage: Stage::Waiting,
+            permit,
+            ticket: self.outlier.begin(endpoint),
+            is_look: pick.is_look,
+        });
+        self.inflight.begin(endpoint);
+        self.counters.attempts += 1;
+        self.counters.looks += u64::from(pick.is_look);
+        self.endpoint_counters[endpoint.index()].picks += 1;
+        let longest = self.config.per_try_timeout.unwrap_or(Duration::MAX);
+        Ok(Attempt {
+            id,
+            endpoint,
+            number: request.attempts + 1,
+            deadline: request.ask.deadline.min(now + longest),
+        })
+    }
+
+    fn pass_breaker(&mut self, now: Instant) -> Result<Permit, Refusal> {
+        match self.breaker.admit(&self.process.half_open, now) {
+            breaker::Admission::Admitted(permit) => Ok(permit),
+            breaker::Admission::Observed => {
+                self.counters.breaker_rejected += 1;
+                Ok(Permit::Uncounted)
+            }
+            breaker::Admission::Rejected => {
+                self.counters.breaker_rejected += 1;
+                Err(Refusal::BreakerOpen)
+            }
+        }
+    }
+
+    fn pass_limiter(&mut self) -> Result<(), Refusal> {
+        if self.attempts.is_full() {
+            self.counters.shed_full += 1;
+            return Err(Refusal::ShedLimiter);
+        }
+        match self.limiter.admit() {
+            limiter::Admission::Admitted => Ok(()),
+            limiter::Admission::Observed => {
+                self.counters.shed_limiter += 1;
+                Ok(())
+            }
+            limiter::Admission::Shed => {
+                self.counters.shed_limiter += 1;
+                Err(Refusal::ShedLimiter)
+            }
+        }
+    }
+
+    /// Gives the limiter's permit back when there is nobody to pick.
+    fn pick(&mut self, request: &Request, now: Instant, rng: &mut Rng) -> Result<Pick, Refusal> {
+        let loads = Loads {
+            inflight: &self.inflight,
+            latency: &self.latency,
+            attempts: &self.attempts,
+            outlier: &self.outlier,
+            process: &self.process,
+        };
+        let picked = self.balance.pick(loads, request.ask.replay, now, rng);
+        picked.ok_or_else(|| {
+            self.limiter.release();
+            self.counters.no_endpoint += 1;
+            Refusal::NoEndpoint
+        })
+    }
+
+    /// What time alone changes: ejections that end, a breaker that half opens, a lost probe.
+    fn handle_time(&mut self, now: Instant) {
+        while let Some(transition) = self.outlier.handle_time(now) {
+            self.tell(transition);
+        }
+        self.tell_panic();
+        let gate = &self.process.half_open;
+        if let Some(transition) = self.breaker.handle_time(gate, now) {
+            self.tell(transition);
+        }
+    }
+
+    /// Latency and success of the endpoint.
+    fn sample(&mut self, attempt: &attempts::Attempt, outcome: Outcome, now: Instant) {
+        let endpoint = attempt.endpoint;
+        let latency = now - attempt.begun;
+        if outcome != Outcome::Ignored && self.latency.view(endpoint).latency_ns.is_none() {
+            self.balance.handle_first_sample();
+        }
+        let floor = if attempt.is_look { LOOK_WEIGHT } else { 0.0 };
+        let sample = Sample {
+            latency,
+            outcome,
+            floor,
+        };
+        self.latency.record(endpoint, sample, now);
+        if attempt.is_look {
+            self.balance
+                .settle_look(endpoint, latency, outcome, &self.process, now);
+        }
+    }
+
+    /// The guards hear the attempt's outcome, once.
+    fn settle(&mut self, attempt: &attempts::Attempt, outcome: Outcome, now: Instant) {
+        let endpoint = attempt.endpoint;
+        if outcome == Outcome::Failure {
+            self.endpoint_counters[endpoint.index()].failures += 1;
+        }
+        let ticket = attempt.ticket;
+        if let Some(transition) = self.outlier.record(endpoint, ticket, outcome, now) {
+            self.tell(transition);
+            self.tell_panic();
+        }
+        let gate = &self.process.half_open;
+        if let Some(transition) = self.breaker.record(attempt.permit, outcome, gate, now) {
+            self.tell(transition);
+        }
+    }
+
+    /// Frees what the attempt holds. `None` when it is not this request's attempt any more.
+    fn end(&mut self, request: &mut Request, attempt: AttemptId) -> Option<attempts::Attempt> {
+        let (Phase::Trying(current) | Phase::Answering(current)) = request.phase else {
+            return None;
+        };
+        if current != attempt {
+            return None;
+        }
+        let ended = self.attempts.end(attempt)?;
+        request.phase = Phase::Over;
+        self.inflight.end(ended.endpoint);
+        self.limiter.release();
+        Some(ended)
+    }
+
+    fn tell(&mut self, transition: Transition) {
+        match transition {
+            Transition::Ejected { endpoint, .. } => {
+                self.endpoint_counters[endpoint.index()].ejections += 1;
+            }
+            Transition::BreakerOpened { .. } => self.counters.breaker_opened += 1,
+            Transition::BreakerHalfOpened => self.counters.breaker_half_opened += 1,
+            Transition::BreakerClosed => self.counters.breaker_closed += 1,
+            _ => {}
+        }
+        self.journal.push(transition);
+    }
+
+    fn tell_panic(&mut self) {
+        let is_panicking = self.outlier.is_panicking();
+        if core::mem::replace(&mut self.is_panicking, is_panicking) != is_panicking {
+            let out = self.outlier.out();
+            self.journal.push(if is_panicking {
+                Transition::PanicEntered { out }
+            } else {
+                Transition::PanicLeft { out }
+            });
+        }
+    }
+
+    fn endpoint_snapshot(&self, index: u32, weight: u32, now: Instant) -> EndpointSnapshot {
+        let id = EndpointId(index);
+        let view = self.latency.view(id);
+        EndpointSnapshot {
+            id,
+            weight,
+            inflight: self.inflight.load(id),
+            latency_ns: view.latency_ns.map(f64::from),
+            success: f64::from(view.success),
+            // Ejections end at the next pick; one that is due already is over.
+            ejected_until: self.outlier.ejected_until(id).filter(|until| *until > now),
+            is_on_probe: self.outlier.is_on_probe(id),
+            counters: self.endpoint_counters(id),
+        }
+    }
+
+    fn debug_check(&self) {
+        #[cfg(debug_assertions)]
+        self.check_invariants();
+    }
+}

@@ -1,0 +1,67 @@
+//! The cells of one upstream that every loop of the process may touch.
+//!
+//! Built once per upstream and handed to every loop. What a loop keeps for itself is not here. Each
+//! cell is an atomic on its own cache line; there is no lock and no ordered structure.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use crate::breaker::Gate;
+use crate::dispatch::Config;
+use crate::endpoint::EndpointId;
+use crate::latency::LatencyCell;
+use crate::rediscovery::Stamp;
+use crate::store::Shared;
+
+/// Process-wide cells of one upstream.
+pub struct Process {
+    loops: u32,
+    endpoints: Box<[Arc<EndpointCells>]>,
+    pub(crate) half_open: Gate,
+}
+
+/// Process-wide cells of one endpoint, in an `Arc` of their own so that they can outlive one
+/// version of the upstream's list.
+#[derive(Default)]
+pub(crate) struct EndpointCells {
+    pub(crate) inflight: Shared,
+    pub(crate) latency: LatencyCell<Shared>,
+    pub(crate) rediscovery: Stamp,
+}
+
+impl Process {
+    /// Cells for every endpoint of `config`, for a process of `loops` loops (at least 1).
+    #[must_use]
+    pub fn new(config: &Config, loops: u32) -> Arc<Process> {
+        Arc::new(Process {
+            loops: loops.max(1),
+            endpoints: config.weights.iter().map(|_| Arc::default()).collect(),
+            half_open: Gate::default(),
+        })
+    }
+
+    #[must_use]
+    pub fn loops(&self) -> u32 {
+        self.loops
+    }
+
+    #[must_use]
+    pub fn endpoints(&self) -> u32 {
+        self.endpoints.len() as u32
+    }
+
+    pub(crate) fn endpoint(&self, id: EndpointId) -> &EndpointCells {
+        &self.endpoints[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_wide_cells_may_cross_threads() {
+        fn crosses<T: Send + Sync>() {}
+        crosses::<Process>();
+    }
+}
