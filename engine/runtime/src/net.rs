@@ -146,13 +146,15 @@ impl TcpStream {
     /// # Errors
     /// Those of recv(2); they stay: every later call reports the same.
     pub async fn recv(&self) -> io::Result<Option<Chunk>> {
-        poll_fn(|cx| {
-            self.inner
-                .driver
-                .borrow_mut()
-                .poll_receive(self.key, Class::Head, cx)
-        })
-        .await
+        poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// As [`TcpStream::recv`], by hand.
+    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+        self.inner
+            .driver
+            .borrow_mut()
+            .poll_receive(self.key, Class::Head, cx)
     }
 
     /// The next bytes in a large buffer, received only while this is awaited: the back-pressure of a

@@ -1,0 +1,166 @@
+//! Downstream connections: accepted, idle, busy, closed.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use evenkeel_base::Duration;
+use evenkeel_runtime::{
+    Chunk, TcpListener, TcpStream, now, sleep_until, spawn_local, timeout_at, turn_now,
+};
+
+use crate::client::Downstream;
+use crate::exchange::{End, Turn, serve};
+use crate::metrics::add;
+use crate::phase::Phases;
+use crate::shard::ShardState;
+
+/// After a refused accept (descriptors exhausted) accepting stops for this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A closing connection reads what still comes for this long and this much, so that the client sees
+/// the answer instead of a reset.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 * 1024;
+
+/// Accepts connections until the shard drains, then takes what is queued, and closes.
+pub(crate) async fn listen(shard: Rc<ShardState>, listener: TcpListener, index: usize) {
+    let pool = Rc::new(Phases::new(serve));
+    let mut drain = pin!(shard.drain.wait());
+    loop {
+        let accepted = {
+            let mut accept = pin!(listener.accept());
+            poll_fn(|cx| match accept.as_mut().poll(cx) {
+                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+                Poll::Pending if shard.is_draining() => Poll::Ready(None),
+                Poll::Pending => drain.as_mut().poll(cx).map(|()| None),
+            })
+            .await
+        };
+        match accepted {
+            None => return,
+            Some(Ok(stream)) => start(&shard, stream, index, &pool),
+            Some(Err(_)) => {
+                add(&shard.metrics.accept_errors, 1);
+                sleep_until(now() + ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn start<M, F>(
+    shard: &Rc<ShardState>,
+    stream: TcpStream,
+    listener: usize,
+    phases: &Rc<Phases<M, F>>,
+) where
+    M: Fn(Turn) -> F + 'static,
+    F: Future<Output = End> + 'static,
+{
+    add(&shard.metrics.accepted, 1);
+    if shard.connections.get() >= shard.listeners[listener].max_connections {
+        add(&shard.metrics.refused_connections, 1);
+        return;
+    }
+    let alive = Alive::new(shard);
+    let phases = Rc::clone(phases);
+    spawn_local(async move {
+        connection(alive, Rc::new(Downstream::new(stream)), listener, &phases).await
+    });
+}
+
+/// Serves one request after another until one side wants to stop.
+async fn connection<M, F>(
+    alive: Alive,
+    stream: Rc<Downstream>,
+    listener: usize,
+    phases: &Phases<M, F>,
+) where
+    M: Fn(Turn) -> F,
+    F: Future<Output = End>,
+{
+    let shard = &alive.0;
+    let mut waiting = None;
+    loop {
+        let first = match waiting.take() {
+            Some(chunk) => chunk,
+            None => match next_request(shard, &stream, listener).await {
+                Some(chunk) => chunk,
+                None => return,
+            },
+        };
+        let shard = Rc::clone(shard);
+        match phases
+            .run(Turn {
+                shard,
+                listener,
+                stream: Rc::clone(&stream),
+                first,
+            })
+            .await
+        {
+            End::KeepAlive(rest) => waiting = rest,
+            End::Linger => return linger(&stream).await,
+            End::Close => return,
+        }
+    }
+}
+
+/// The first bytes of a request; `None` when the connection ends, is idle for too long, or the shard
+/// drains.
+async fn next_request(shard: &ShardState, stream: &TcpStream, listener: usize) -> Option<Chunk> {
+    let idle_until = turn_now() + shard.listeners[listener].idle_timeout;
+    let mut idle = pin!(sleep_until(idle_until));
+    let mut drain = pin!(shard.drain.wait());
+    poll_fn(|cx| {
+        if let Poll::Ready(received) = stream.poll_recv(cx) {
+            return Poll::Ready(received.ok().flatten());
+        }
+        if shard.is_draining() {
+            return Poll::Ready(None);
+        }
+        match (drain.as_mut().poll(cx), idle.as_mut().poll(cx)) {
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(None),
+        }
+    })
+    .await
+}
+
+async fn linger(stream: &TcpStream) {
+    stream.shutdown();
+    let until = now() + LINGER;
+    let mut left = LINGER_BYTES;
+    while let Ok(Ok(Some(chunk))) = timeout_at(until, stream.recv()).await {
+        left = left.saturating_sub(chunk.len());
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+/// Counts a connection as long as it lives.
+struct Alive(Rc<ShardState>);
+
+impl Alive {
+    fn new(shard: &Rc<ShardState>) -> Alive {
+        let alive = Alive(Rc::clone(shard));
+        alive.count(shard.connections.get() + 1);
+        alive
+    }
+
+    fn count(&self, connections: u64) {
+        self.0.connections.set(connections);
+        self.0.metrics.active.store(connections, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.count(self.0.connections.get() - 1);
+        if self.0.is_draining() {
+            self.0.ended.notify_all();
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! One request, from its head to the last byte of its answer: the shell around `policy::dispatch`.
+//!
+//! The order of a request's life and every choice in it belong to `dispatch`; this file moves bytes,
+//! watches clocks and reports what happened.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use evenkeel_base::{Duration, Instant};
+use evenkeel_http1::{BodyFraming, Headers, Method, Parsed, RequestHead, Version, parse_request};
+use evenkeel_policy::{Replay, Step};
+use evenkeel_runtime::{Chunk, TcpStream, sleep_until, turn_now};
+
+use crate::attempt::Guarded;
+use crate::carry::{Answered, Carry, Fault};
+use crate::client::Downstream;
+use crate::head::{HeadBytes, HeadError, NoChunk, Received, read_head};
+use crate::metrics::Outcome;
+use crate::relay::finish_send;
+use crate::reply::{Reason, Refused};
+use crate::route;
+use crate::shard::{ListenerSettings, Scratch, ShardState};
+use crate::upstream::Upstream;
+
+/// How a request's turn on its connection ended.
+pub(crate) enum End {
+    /// The next request may follow; perhaps its first bytes are here already.
+    KeepAlive(Option<Chunk>),
+    /// Everything that was asked for is answered: close.
+    Close,
+    /// Close, but read what the client still sends for a moment, so that it sees the answer.
+    Linger,
+}
+
+/// What a request phase is given.
+pub(crate) struct Turn {
+    pub(crate) shard: Rc<ShardState>,
+    pub(crate) listener: usize,
+    pub(crate) stream: Rc<Downstream>,
+    pub(crate) first: Chunk,
+}
+
+/// A request as it stands after its head is read.
+struct Message {
+    head: RequestHead,
+    bytes: HeadBytes,
+    /// What came behind the head: body, or the next request.
+    rest: Option<Chunk>,
+    started: Instant,
+}
+
+/// Serves one request: reads its head, asks dispatch, carries the attempt out, relays the answer.
+pub(crate) async fn serve(turn: Turn) -> End {
+    let Turn {
+        shard,
+        listener,
+        stream,
+        first,
+    } = turn;
+    let settings = &shard.listeners[listener];
+    let mut scratch = shard.take_scratch();
+    let end = match read_request(settings, &stream, first, &mut scratch.request).await {
+        Ok(message) => {
+            let exchange = Exchange {
+                shard: &shard,
+                settings,
+                stream: &stream,
+                message,
+            };
+            exchange.run(&mut scratch).await
+        }
+        Err(None) => End::Close,
+        Err(Some(refused)) => refuse_unread(&shard, settings, &stream, refused).await,
+    };
+    shard.give_scratch(scratch);
+    end
+}
+
+/// Answers a request whose head could not be read: where the next would begin is not known.
+async fn refuse_unread(
+    shard: &ShardState,
+    settings: &ListenerSettings,
+    stream: &TcpStream,
+    refused: Refused,
+) -> End {
+    shard
+        .metrics
+        .request(None, Outcome::Refused(refused.reason), Duration::ZERO);
+    let answer = refused.encode(Method::Get, Version::Http11, false);
+    match finish_send(stream.send(answer), settings.body_timeout).await {
+        Ok(()) => End::Linger,
+        Err(_) => End::Close,
+    }
+}
+
+async fn read_request(
+    settings: &ListenerSettings,
+    stream: &TcpStream,
+    first: Chunk,
+    headers: &mut Headers,
+) -> Result<Message, Option<Refused>> {
+    let started = turn_now();
+    let deadline = started + settings.header_timeout;
+    let mut sleep = pin!(sleep_until(deadline));
+    let next = async || {
+        poll_fn(|cx| match stream.poll_recv(cx) {
+            Poll::Ready(Ok(Some(chunk))) => Poll::Ready(Ok(chunk)),
+            Poll::Ready(Ok(None)) => Poll::Ready(Err(NoChunk::Ended)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(NoChunk::Failed(error))),
+            Poll::Pending => sleep.as_mut().poll(cx).map(|()| Err(NoChunk::Late)),
+        })
+        .await
+    };
+    let received = read_head(
+        Some(first),
+        settings.limits.max_header_bytes,
+        next,
+        |bytes| {
+            parse_request(bytes, &settings.limits, headers).map(|parsed| match parsed {
+                Parsed::Complete(head) => {
+                    let len = head.head_len;
+                    Parsed::Complete((head, len))
+                }
+                Parsed::Partial => Parsed::Partial,
+            })
+        },
+    )
+    .await;
+    match received {
+        Ok(Received { head, bytes, rest }) => Ok(Message {
+            head,
+            bytes,
+            rest,
+            started,
+        }),
+        Err(HeadError::Bad(error)) => Err(Some(Refused::request(error))),
+        Err(HeadError::Late) => Err(Some(Refused::new(Reason::HeaderTimeout))),
+        Err(HeadError::Ended { .. } | HeadError::Failed(_)) => Err(None),
+    }
+}
+
+struct Exchange<'a> {
+    shard: &'a ShardState,
+    settings: &'a ListenerSettings,
+    stream: &'a Downstream,
+    message: Message,
+}
+
+impl Exchange<'_> {
+    async fn run(mut self, scratch: &mut Scratch) -> End {
+        let head = self.message.head;
+        let path = head.path(&self.message.bytes);
+        let host = head.host(&self.message.bytes);
+        let Some(route) = route::find(&self.shard.routes, path, host) else {
+            return self.refuse(None, Refused::new(Reason::NoRoute)).await;
+        };
+        let upstream = &self.shard.upstreams[route.upstream];
+        let limit = self.settings.max_body_bytes;
+        if limit > 0 && matches!(head.body, BodyFraming::Length(length) if length > limit) {
+            return self
+                .refuse(Some(upstream), Refused::new(Reason::BodyTooLarge))
+                .await;
+        }
+        let Some(_inflight) = self.shard.inflight.enter() else {
+            return self
+                .refuse(Some(upstream), Refused::new(Reason::Overloaded))
+                .await;
+        };
+        let caller = head.deadline_ms.map(Duration::from_millis);
+        let timeout = caller.map_or(route.timeout, |caller| caller.min(route.timeout));
+        let deadline = self.message.started + timeout;
+        let replay = if self.is_replayable() {
+            Replay::Replayable
+        } else {
+            Replay::Once
+        };
+        let mut guarded = match Guarded::begin(upstream, deadline, replay) {
+            Ok(guarded) => guarded,
+            Err(refusal) => return self.refuse(Some(upstream), Refused::policy(refusal)).await,
+        };
+        match guarded.poll() {
+            Step::Attempt(attempt) => {
+                let carry = Carry {
+                    shard: self.shard,
+                    settings: self.settings,
+                    stream: self.stream,
+                    upstream,
+                    head: &self.message.head,
+                    bytes: &self.message.bytes,
+                    deadline,
+                    timeout,
+                    caller_deadline: caller.map(|caller| self.message.started + caller),
+                };
+                let rest = self.message.rest.take();
+                let ended = carry.run(&mut guarded, attempt, rest, scratch).await;
+                drop(guarded);
+                self.conclude(upstream, ended).await
+            }
+            Step::Refuse(refusal) => {
+                drop(guarded);
+                self.refuse(Some(upstream), Refused::policy(refusal)).await
+            }
+            // A request that has just begun has neither an attempt under way nor an end.
+            Step::Wait | Step::Over => {
+                drop(guarded);
+                self.refuse(Some(upstream), Refused::new(Reason::NoEndpoint))
+                    .await
+            }
+        }
+    }
+
+    /// May be sent again without harm: an idempotent method and nothing of a body to keep.
+    fn is_replayable(&self) -> bool {
+        let head = &self.message.head;
+        !head.has_body() && (head.method.is_idempotent() || head.idempotency_key)
+    }
+
+    async fn conclude(&mut self, upstream: &Upstream, ended: Result<Answered, Fault>) -> End {
+        match ended {
+            Ok(answered) => {
+                self.count(upstream, Outcome::of_status(answered.status));
+                if answered.keep_alive {
+                    End::KeepAlive(answered.rest)
+                } else {
+                    End::Linger
+                }
+            }
+            Err(Fault::Answer(reason)) => {
+                // What is left of a body stays unread: the connection cannot go on.
+                self.refuse(Some(upstream), Refused::new(reason)).await
+            }
+            Err(Fault::Broken(reason)) => {
+                self.count(upstream, Outcome::Refused(reason));
+                End::Close
+            }
+            Err(Fault::Gone) => {
+                self.count(upstream, Outcome::ClientGone);
+                End::Close
+            }
+        }
+    }
+
+    fn count(&self, upstream: &Upstream, outcome: Outcome) {
+        let took = turn_now() - self.message.started;
+        self.shard
+            .metrics
+            .request(Some(upstream.index), outcome, took);
+    }
+
+    async fn refuse(&mut self, upstream: Option<&Upstream>, refused: Refused) -> End {
+        let head = &self.message.head;
+        let took = turn_now() - self.message.started;
+        let outcome = Outcome::Refused(refused.reason);
+        self.shard
+            .metrics
+            .request(upstream.map(|upstream| upstream.index), outcome, took);
+        let keep_alive = head.keep_alive && !head.has_body() && !self.shard.is_draining();
+        let answer = refused.encode(head.method, head.version, keep_alive);
+        let sent = finish_send(self.stream.send(answer), self.settings.body_timeout).await;
+        match (sent, keep_alive) {
+            (Err(_), _) => End::Close,
+            (Ok(()), true) => End::KeepAlive(self.message.rest.take()),
+            (Ok(()), false) => End::Linger,
+        }
+    }
+}

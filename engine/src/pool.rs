@@ -1,0 +1,126 @@
+//! Keep-alive connections to endpoints, per shard: last used, first out.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use evenkeel_base::{Duration, Instant};
+use evenkeel_runtime::{Event, TcpStream, now, sleep_until, turn_now};
+
+/// How often connections that the other side closed, or that have been idle for too long, are let go.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolConfig {
+    /// Idle connections kept an endpoint, on this shard.
+    pub(crate) max_idle: usize,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+}
+
+struct Idle {
+    stream: TcpStream,
+    since: Instant,
+}
+
+/// A connection that carries one exchange.
+pub(crate) struct Connection {
+    pub(crate) stream: TcpStream,
+    pub(crate) origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Fresh,
+    /// It has carried an exchange before: the other side may have closed it meanwhile.
+    Reused,
+}
+
+/// The connections of one upstream on one shard.
+pub(crate) struct Pool {
+    addresses: Vec<SocketAddr>,
+    idle: RefCell<Vec<Vec<Idle>>>,
+    config: PoolConfig,
+    filled: Event,
+}
+
+impl Pool {
+    pub(crate) fn new(addresses: Vec<SocketAddr>, config: PoolConfig) -> Rc<Pool> {
+        let idle = addresses.iter().map(|_| Vec::new()).collect();
+        Rc::new(Pool {
+            addresses,
+            idle: RefCell::new(idle),
+            config,
+            filled: Event::new(),
+        })
+    }
+
+    /// An idle connection to the endpoint that still looks alive.
+    pub(crate) fn take(&self, endpoint: usize) -> Option<Connection> {
+        let now = turn_now();
+        let mut idle = self.idle.borrow_mut();
+        while let Some(candidate) = idle[endpoint].pop() {
+            if self.is_usable(&candidate, now) {
+                return Some(Connection {
+                    stream: candidate.stream,
+                    origin: Origin::Reused,
+                });
+            }
+        }
+        None
+    }
+
+    /// A new connection, before `deadline` and within the connect timeout.
+    pub(crate) async fn connect(
+        &self,
+        endpoint: usize,
+        deadline: Instant,
+    ) -> io::Result<Connection> {
+        let deadline = deadline.min(now() + self.config.connect_timeout);
+        let stream = TcpStream::connect(self.addresses[endpoint], deadline).await?;
+        Ok(Connection {
+            stream,
+            origin: Origin::Fresh,
+        })
+    }
+
+    /// Takes a connection back whose exchange is complete in both directions.
+    pub(crate) fn give(&self, endpoint: usize, connection: Connection) {
+        let mut idle = self.idle.borrow_mut();
+        let place = &mut idle[endpoint];
+        if place.len() >= self.config.max_idle || !connection.stream.is_quiet() {
+            return;
+        }
+        connection.stream.watch();
+        place.push(Idle {
+            stream: connection.stream,
+            since: turn_now(),
+        });
+        drop(idle);
+        self.filled.notify_all();
+    }
+
+    fn is_usable(&self, idle: &Idle, now: Instant) -> bool {
+        idle.stream.is_quiet() && now - idle.since < self.config.idle_timeout
+    }
+
+    /// Idle connections, all endpoints together.
+    pub(crate) fn len(&self) -> usize {
+        self.idle.borrow().iter().map(Vec::len).sum()
+    }
+
+    /// Lets dead connections go; sleeps while there are none at all.
+    pub(crate) async fn sweep(self: Rc<Self>) {
+        loop {
+            if self.len() == 0 {
+                self.filled.wait().await;
+            }
+            sleep_until(now() + SWEEP_EVERY).await;
+            let now = turn_now();
+            for place in self.idle.borrow_mut().iter_mut() {
+                place.retain(|idle| self.is_usable(idle, now));
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A body on its way through: decoded where it comes from, framed for where it goes, never held whole.
+//!
+//! At most one send and one receive are under way in each direction. A long body is received in large
+//! one-shot buffers, asked for only while the last is being sent: that is the back-pressure.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use evenkeel_base::Duration;
+use evenkeel_http1::BodyReader;
+use evenkeel_runtime::{Buffer, Chunk, Send, TcpStream, sleep_until, turn_now};
+
+use crate::batch::{Batch, Outgoing};
+
+/// Bodies with more than this to come are received in large buffers.
+const BULK_ABOVE: u64 = 32 * 1024;
+
+/// Who broke the transfer.
+#[derive(Debug)]
+pub(crate) enum RelayError {
+    /// The sender's connection failed or ended early.
+    Source(io::Error),
+    /// The sender's framing is wrong.
+    Malformed,
+    /// The receiver's connection failed.
+    Sink(io::Error),
+    /// No progress within the body timeout: on which side.
+    SourceStalled,
+    SinkStalled,
+    /// More bytes than the configured limit.
+    TooLarge,
+}
+
+/// One direction of one exchange.
+pub(crate) struct Relay<'f, 't> {
+    pub(crate) from: &'f TcpStream,
+    pub(crate) to: &'t TcpStream,
+    pub(crate) reader: BodyReader,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) idle: Duration,
+    /// Payload bytes let through, zero for no limit.
+    pub(crate) max_bytes: u64,
+}
+
+/// A body that is complete at its source.
+pub(crate) struct Relayed<'a> {
+    /// What the source sent after the body.
+    pub(crate) rest: Option<Chunk>,
+    /// The last send, perhaps still under way.
+    pub(crate) sending: Option<Send<'a>>,
+    pub(crate) bytes: u64,
+}
+
+impl<'t> Relay<'_, 't> {
+    /// Sends `head`, then the body that begins in `rest`.
+    pub(crate) async fn run(
+        &mut self,
+        head: Option<Buffer>,
+        mut rest: Option<Chunk>,
+    ) -> Result<Relayed<'t>, RelayError> {
+        let mut batch = Batch::new(head);
+        let mut sending = None;
+        let mut passed = 0u64;
+        loop {
+            while let Some(mut chunk) = rest.take() {
+                let step = self
+                    .reader
+                    .read(&chunk)
+                    .map_err(|_| RelayError::Malformed)?;
+                passed += step.data.len() as u64;
+                if self.max_bytes > 0 && passed > self.max_bytes {
+                    return Err(RelayError::TooLarge);
+                }
+                if !step.data.is_empty() {
+                    let mut data = chunk.split_to(step.data.end);
+                    data.advance(step.data.start);
+                    chunk.advance(step.consumed - step.data.end);
+                    batch.data(data, self.outgoing);
+                } else {
+                    chunk.advance(step.consumed);
+                }
+                let done = self.reader.is_done();
+                if !chunk.is_empty() {
+                    rest = Some(chunk);
+                }
+                if done {
+                    break;
+                }
+                if batch.is_full() {
+                    self.flush(&mut batch, &mut sending).await?;
+                }
+            }
+            if self.reader.is_done() {
+                if self.outgoing == Outgoing::Chunked {
+                    batch.last_chunk();
+                }
+                self.flush(&mut batch, &mut sending).await?;
+                return Ok(Relayed {
+                    rest,
+                    sending,
+                    bytes: passed,
+                });
+            }
+            self.flush(&mut batch, &mut sending).await?;
+            match self.receive(&mut sending).await? {
+                Some(chunk) => rest = Some(chunk),
+                None => match self.reader.eof() {
+                    Ok(()) => {}
+                    Err(_) => {
+                        let early = io::Error::from(io::ErrorKind::UnexpectedEof);
+                        return Err(RelayError::Source(early));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Starts the batch's send once the one before has ended.
+    async fn flush(
+        &self,
+        batch: &mut Batch,
+        sending: &mut Option<Send<'t>>,
+    ) -> Result<(), RelayError> {
+        let Some(pieces) = batch.take() else {
+            return Ok(());
+        };
+        if let Some(before) = sending.take() {
+            finish_send(before, self.idle).await?;
+        }
+        *sending = Some(self.to.send(pieces));
+        Ok(())
+    }
+
+    /// The next bytes, while the send under way goes on.
+    async fn receive(&self, sending: &mut Option<Send<'t>>) -> Result<Option<Chunk>, RelayError> {
+        let bulk = self
+            .reader
+            .remaining_hint()
+            .is_none_or(|left| left > BULK_ABOVE);
+        let mut stalled = pin!(sleep_until(turn_now() + self.idle));
+        poll_fn(|cx| {
+            if let Some(send) = sending {
+                match Pin::new(send).poll(cx) {
+                    Poll::Ready(Ok(())) => {
+                        *sending = None;
+                        let deadline = turn_now() + self.idle;
+                        stalled.as_mut().get_mut().reset(deadline);
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(RelayError::Sink(error))),
+                    Poll::Pending => {}
+                }
+            }
+            let received = if bulk {
+                self.from.poll_recv_bulk(cx)
+            } else {
+                self.from.poll_recv(cx)
+            };
+            match received {
+                Poll::Ready(Ok(chunk)) => return Poll::Ready(Ok(chunk)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(RelayError::Source(error))),
+                Poll::Pending => {}
+            }
+            let side = if sending.is_some() {
+                RelayError::SinkStalled
+            } else {
+                RelayError::SourceStalled
+            };
+            stalled.as_mut().poll(cx).map(|()| Err(side))
+        })
+        .await
+    }
+}
+
+/// Waits for a send, at most `idle`.
+pub(crate) async fn finish_send(send: Send<'_>, idle: Duration) -> Result<(), RelayError> {
+    match evenkeel_runtime::timeout_at(turn_now() + idle, send).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(RelayError::Sink(error)),
+        Err(_) => Err(RelayError::SinkStalled),
+    }
+}
