@@ -3,13 +3,16 @@
 //! This crate is the shell: sockets, bytes and clocks around the decisions of `evenkeel-policy`. See
 //! docs/ARCHITECTURE.md for the map.
 
+mod admin;
 mod attempt;
 mod batch;
 mod carry;
 mod client;
 mod downstream;
 mod exchange;
+mod exposition;
 mod head;
+pub mod log;
 mod metrics;
 mod phase;
 mod plan;
@@ -17,7 +20,10 @@ mod pool;
 mod relay;
 mod reply;
 mod route;
+pub mod serve;
 mod shard;
+mod state;
+mod state_json;
 mod upstream;
 
 pub use plan::Plan;

@@ -14,7 +14,6 @@ use crate::route::Route;
 pub struct Plan {
     pub(crate) shards: Vec<Option<usize>>,
     pub(crate) admin: Option<SocketAddr>,
-    pub(crate) admin_token: String,
     pub(crate) drain_timeout: Duration,
     /// Requests in flight in the process; zero for no cap.
     pub(crate) max_inflight: u64,

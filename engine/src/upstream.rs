@@ -13,6 +13,7 @@ use crate::plan::UpstreamPlan;
 use crate::pool::Pool;
 
 pub(crate) struct Upstream {
+    name: String,
     pub(crate) index: usize,
     pub(crate) policy: RefCell<Policy>,
     pub(crate) pool: Rc<Pool>,
@@ -37,10 +38,15 @@ impl Upstream {
         let dispatch = Dispatch::new(plan.policy.clone(), process, shard, now());
         let rng = Rng::stream(seed, (index as u64) << 32 | u64::from(shard));
         Upstream {
+            name: plan.name.clone(),
             index,
             policy: RefCell::new(Policy { dispatch, rng }),
             pool: Pool::new(plan.addresses.clone(), plan.pool),
             limits: Limits::default(),
         }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 }
