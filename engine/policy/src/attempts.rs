@@ -199,14 +199,6 @@ impl Attempts {
             self.slots[next as usize].previous = previous;
         }
     }
-
-    /// Live attempts per endpoint, into `counts`: for the invariants.
-    pub(crate) fn count_into(&self, counts: &mut [u64]) {
-        counts.fill(0);
-        for slot in self.slots.iter().filter(|slot| slot.generation % 2 == 1) {
-            counts[slot.attempt.endpoint.index()] += 1;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -71,8 +71,13 @@ pub enum State {
 /// The right to call, to be settled by [`Breaker::record`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    Counted { generation: u32 },
-    Probe { generation: u32, number: u32 },
+    Counted {
+        generation: u32,
+    },
+    Probe {
+        generation: u32,
+        number: u32,
+    },
     /// Let through without a say: the breaker is off or only observes.
     Uncounted,
 }
@@ -449,14 +454,17 @@ mod tests {
             consecutive: 10,
             ..config()
         };
-        let mut loops: [Breaker; 2] =
-            core::array::from_fn(|i| Breaker::new(&config, 2, i as u32));
+        let mut loops: [Breaker; 2] = core::array::from_fn(|i| Breaker::new(&config, 2, i as u32));
         for breaker in &mut loops {
             trip(breaker, &gate, at(0));
         }
         let [first, second] = &mut loops;
         let stuck = admit(first, &gate, at(10)).unwrap();
-        assert_eq!(admit(second, &gate, at(12)), None, "one probe in the process");
+        assert_eq!(
+            admit(second, &gate, at(12)),
+            None,
+            "one probe in the process"
+        );
         let taken = admit(second, &gate, at(16)).expect("the stuck place is void");
         first.record(stuck, Outcome::Ignored, &gate, at(16));
         assert_eq!(admit(first, &gate, at(16)), None, "it freed nothing");

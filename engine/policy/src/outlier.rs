@@ -282,7 +282,10 @@ impl Outlier {
             .iter()
             .filter(|m| !matches!(m.state, State::Healthy { .. }))
             .count();
-        assert_eq!(out, self.out as usize, "the count of endpoints that are out");
+        assert_eq!(
+            out, self.out as usize,
+            "the count of endpoints that are out"
+        );
         for member in &self.members {
             if let State::Ejected { until } = member.state {
                 assert!(until >= self.next_return, "an ejection ends unnoticed");

@@ -16,14 +16,25 @@ pub enum Transition {
         consecutive: u32,
     },
     /// The ejection is over; one attempt at a time until the first success.
-    Probing { endpoint: EndpointId },
+    Probing {
+        endpoint: EndpointId,
+    },
     /// Back in the balance.
-    Restored { endpoint: EndpointId },
+    Restored {
+        endpoint: EndpointId,
+    },
     /// So many endpoints are out that ejection is ignored.
-    PanicEntered { out: u32 },
-    PanicLeft { out: u32 },
+    PanicEntered {
+        out: u32,
+    },
+    PanicLeft {
+        out: u32,
+    },
     /// The breaker refuses until `until`.
-    BreakerOpened { until: Instant, cause: Trip },
+    BreakerOpened {
+        until: Instant,
+        cause: Trip,
+    },
     BreakerHalfOpened,
     BreakerClosed,
 }
@@ -31,7 +42,9 @@ pub enum Transition {
 /// Why a breaker opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trip {
-    Consecutive { failures: u32 },
+    Consecutive {
+        failures: u32,
+    },
     ProbeFailed,
     /// A probe did not settle within its lease.
     ProbeLost,

@@ -39,7 +39,10 @@ impl Candidates {
         for (index, weight) in weights.iter().enumerate() {
             let id = EndpointId(index as u32);
             if outlier.admits(id) {
-                self.is_uniform &= self.ids.first().is_none_or(|f| weights[f.index()] == *weight);
+                self.is_uniform &= self
+                    .ids
+                    .first()
+                    .is_none_or(|f| weights[f.index()] == *weight);
                 sum += u64::from(*weight);
                 self.ids.push(id);
                 self.sums.push(sum);
@@ -78,7 +81,10 @@ impl Candidates {
             let first = rng.below(count);
             let second = rng.below(count - 1);
             // Skips over the first, so that every other one is as likely.
-            (first as usize, (second + u64::from(second >= first)) as usize)
+            (
+                first as usize,
+                (second + u64::from(second >= first)) as usize,
+            )
         } else {
             let first = self.holder(rng.below(self.total()));
             let start = if first == 0 { 0 } else { self.sums[first - 1] };
@@ -143,7 +149,11 @@ mod tests {
                         * f64::from(weights[b])
                         / f64::from(total - weights[a]);
                     let off = (f64::from(pairs[a][b]) - expected).abs();
-                    assert!(off < 0.05 * expected, "{a},{b}: {} for {expected}", pairs[a][b]);
+                    assert!(
+                        off < 0.05 * expected,
+                        "{a},{b}: {} for {expected}",
+                        pairs[a][b]
+                    );
                 }
             }
         }
