@@ -235,7 +235,7 @@ impl<'a> Carry<'a> {
                         progress.shorten(turn_now() + self.timeout.min(per_try));
                     }
                     // The endpoint stopped reading: perhaps it has answered already.
-                    Poll::Ready(Err(RelayError::Sink(_))) => {
+                    Poll::Ready(Err(RelayError::Sink)) => {
                         broken_sink = true;
                         progress.shorten(turn_now() + per_try);
                     }
@@ -440,7 +440,7 @@ fn upload_fault(error: &RelayError, begun: bool) -> Broken {
         RelayError::TooLarge => (None, Reason::BodyTooLarge),
         RelayError::SourceStalled => (None, Reason::BodyTimeout),
         RelayError::SinkStalled => (Some(Failure::Timeout), Reason::Timeout),
-        RelayError::Source(_) | RelayError::Sink(_) => return Broken::downstream(Fault::Gone),
+        RelayError::Source | RelayError::Sink => return Broken::downstream(Fault::Gone),
     };
     let fault = if begun {
         Fault::Broken(reason)
@@ -457,12 +457,12 @@ fn upload_fault(error: &RelayError, begun: bool) -> Broken {
 /// After the head of an answer has left, the only thing to do is to close.
 fn download_fault(error: &RelayError) -> Broken {
     let (failure, reason) = match error {
-        RelayError::Sink(_) | RelayError::SinkStalled => {
+        RelayError::Sink | RelayError::SinkStalled => {
             return Broken::downstream(Fault::Gone);
         }
         RelayError::Malformed => (Failure::Protocol, Reason::UpstreamProtocol),
         RelayError::SourceStalled => (Failure::Timeout, Reason::Timeout),
-        RelayError::Source(_) | RelayError::TooLarge => (Failure::Reset, Reason::UpstreamReset),
+        RelayError::Source | RelayError::TooLarge => (Failure::Reset, Reason::UpstreamReset),
     };
     Broken {
         fault: Fault::Broken(reason),

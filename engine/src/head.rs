@@ -7,7 +7,7 @@ use evenkeel_http1::Parsed;
 use evenkeel_runtime::{Buffer, Chunk, buffer};
 
 /// The bytes that a parsed head points into.
-pub(crate) enum HeadBytes {
+pub enum HeadBytes {
     /// Where the kernel put them.
     Received(Chunk),
     /// Copied together, because they came in several pieces.
@@ -26,14 +26,14 @@ impl Deref for HeadBytes {
 }
 
 /// A complete head and what came behind it.
-pub(crate) struct Received<H> {
-    pub(crate) head: H,
-    pub(crate) bytes: HeadBytes,
-    pub(crate) rest: Option<Chunk>,
+pub struct Received<H> {
+    pub head: H,
+    pub bytes: HeadBytes,
+    pub rest: Option<Chunk>,
 }
 
 #[derive(Debug)]
-pub(crate) enum HeadError<E> {
+pub enum HeadError<E> {
     /// The bytes are not a head.
     Bad(E),
     /// The connection ended first; whether part of a head had come.
@@ -46,13 +46,13 @@ pub(crate) enum HeadError<E> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Partial {
+pub enum Partial {
     Nothing,
     Something,
 }
 
 /// Why [`read_head`]'s source of chunks stopped.
-pub(crate) enum NoChunk {
+pub enum NoChunk {
     Ended,
     Failed(io::Error),
     Late,
@@ -62,7 +62,7 @@ pub(crate) enum NoChunk {
 ///
 /// A head that comes in pieces is parsed again only when a line has ended or the limit is passed, so
 /// that a byte-by-byte sender costs no more parses than it has lines.
-pub(crate) async fn read_head<H, E>(
+pub async fn read_head<H, E>(
     first: Option<Chunk>,
     max_bytes: usize,
     mut next: impl AsyncFnMut() -> Result<Chunk, NoChunk>,

@@ -11,7 +11,7 @@ mod client;
 mod downstream;
 mod exchange;
 mod exposition;
-mod head;
+pub mod head;
 pub mod log;
 mod metrics;
 mod phase;

@@ -4,7 +4,6 @@
 //! one-shot buffers, asked for only while the last is being sent: that is the back-pressure.
 
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -21,11 +20,11 @@ const BULK_ABOVE: u64 = 32 * 1024;
 #[derive(Debug)]
 pub(crate) enum RelayError {
     /// The sender's connection failed or ended early.
-    Source(io::Error),
+    Source,
     /// The sender's framing is wrong.
     Malformed,
     /// The receiver's connection failed.
-    Sink(io::Error),
+    Sink,
     /// No progress within the body timeout: on which side.
     SourceStalled,
     SinkStalled,
@@ -50,7 +49,6 @@ pub(crate) struct Relayed<'a> {
     pub(crate) rest: Option<Chunk>,
     /// The last send, perhaps still under way.
     pub(crate) sending: Option<Send<'a>>,
-    pub(crate) bytes: u64,
 }
 
 impl<'t> Relay<'_, 't> {
@@ -97,22 +95,12 @@ impl<'t> Relay<'_, 't> {
                     batch.last_chunk();
                 }
                 self.flush(&mut batch, &mut sending).await?;
-                return Ok(Relayed {
-                    rest,
-                    sending,
-                    bytes: passed,
-                });
+                return Ok(Relayed { rest, sending });
             }
             self.flush(&mut batch, &mut sending).await?;
             match self.receive(&mut sending).await? {
                 Some(chunk) => rest = Some(chunk),
-                None => match self.reader.eof() {
-                    Ok(()) => {}
-                    Err(_) => {
-                        let early = io::Error::from(io::ErrorKind::UnexpectedEof);
-                        return Err(RelayError::Source(early));
-                    }
-                },
+                None => self.reader.eof().map_err(|_| RelayError::Source)?,
             }
         }
     }
@@ -148,7 +136,7 @@ impl<'t> Relay<'_, 't> {
                         let deadline = turn_now() + self.idle;
                         stalled.as_mut().get_mut().reset(deadline);
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(RelayError::Sink(error))),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(RelayError::Sink)),
                     Poll::Pending => {}
                 }
             }
@@ -159,7 +147,7 @@ impl<'t> Relay<'_, 't> {
             };
             match received {
                 Poll::Ready(Ok(chunk)) => return Poll::Ready(Ok(chunk)),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(RelayError::Source(error))),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(RelayError::Source)),
                 Poll::Pending => {}
             }
             let side = if sending.is_some() {
@@ -177,7 +165,7 @@ impl<'t> Relay<'_, 't> {
 pub(crate) async fn finish_send(send: Send<'_>, idle: Duration) -> Result<(), RelayError> {
     match evenkeel_runtime::timeout_at(turn_now() + idle, send).await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(RelayError::Sink(error)),
+        Ok(Err(_)) => Err(RelayError::Sink),
         Err(_) => Err(RelayError::SinkStalled),
     }
 }

@@ -1,1 +1,8 @@
-//! Placeholder while the workspace is laid out.
+//! The world around the engine: an open-loop load generator, origins that fail on purpose, and
+//! reports that say how far they can be trusted.
+
+pub mod cli;
+pub mod client;
+pub mod host;
+pub mod measurement;
+pub mod origin;

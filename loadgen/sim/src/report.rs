@@ -1,0 +1,132 @@
+//! What a stretch of a run looked like.
+
+use std::ops::Range;
+
+use evenkeel_base::Duration;
+
+use crate::world::{Class, Record, Run};
+
+/// The requests whose intended start falls into a window.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Response times in ascending order; what was not answered at the age it was given up.
+    responses: Vec<Duration>,
+    /// Requests per endpoint.
+    pub picks: Vec<u64>,
+    pub failed: u64,
+    pub refused: u64,
+}
+
+impl Run {
+    #[must_use]
+    pub fn phase(&self, window: Range<Duration>) -> Phase {
+        let mut phase = Phase {
+            responses: Vec::new(),
+            picks: vec![0; self.endpoints as usize],
+            failed: 0,
+            refused: 0,
+        };
+        for record in self.within(window) {
+            if let Some(endpoint) = record.endpoint {
+                phase.picks[endpoint as usize] += 1;
+                phase.responses.push(record.response);
+            }
+            match record.class {
+                Class::Ok => {}
+                Class::Refused => phase.refused += 1,
+                Class::HttpError | Class::Reset | Class::Timeout => phase.failed += 1,
+            }
+        }
+        phase.responses.sort_unstable();
+        phase
+    }
+
+    /// Time from `healed_at` until `endpoint` has, over half a second, at least 70 % of an equal
+    /// share; `None` when the run ends first.
+    #[must_use]
+    pub fn time_to_return(&self, endpoint: u32, healed_at: Duration) -> Option<Duration> {
+        const OVER: Duration = Duration::from_millis(500);
+        let wanted = 0.7 / f64::from(self.endpoints);
+        let (mut oldest, mut hits) = (0, 0u64);
+        for (at, record) in self.records.iter().enumerate() {
+            hits += u64::from(record.endpoint == Some(endpoint));
+            while record.intended_at.saturating_sub(OVER) > self.records[oldest].intended_at {
+                hits -= u64::from(self.records[oldest].endpoint == Some(endpoint));
+                oldest += 1;
+            }
+            let share = hits as f64 / (at + 1 - oldest) as f64;
+            if record.intended_at >= healed_at && share >= wanted {
+                return Some(record.intended_at.saturating_sub(healed_at));
+            }
+        }
+        None
+    }
+
+    fn within(&self, window: Range<Duration>) -> &[Record] {
+        let start = |limit| self.records.partition_point(|r| r.intended_at < limit);
+        &self.records[start(window.start)..start(window.end)]
+    }
+}
+
+impl Phase {
+    /// The least response time that at least the fraction `q` of the requests did not exceed; zero
+    /// when there are none.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Duration {
+        let rank = libm::ceil(q * self.responses.len() as f64) as usize;
+        let at = rank.clamp(1, self.responses.len().max(1)) - 1;
+        self.responses.get(at).copied().unwrap_or_default()
+    }
+
+    /// Requests that an endpoint got.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.responses.len() as u64
+    }
+
+    /// Fraction of the requests that went to `endpoint`.
+    #[must_use]
+    pub fn share(&self, endpoint: u32) -> f64 {
+        let picks = self.picks.get(endpoint as usize).copied().unwrap_or(0);
+        picks as f64 / (self.requests().max(1)) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(endpoints: impl Iterator<Item = u32>) -> Run {
+        let record = |(at, endpoint)| Record {
+            intended_at: Duration::from_millis(at as u64),
+            response: Duration::from_millis(at as u64 % 100 + 1),
+            endpoint: Some(endpoint),
+            class: Class::Ok,
+        };
+        Run {
+            endpoints: 2,
+            records: endpoints.enumerate().map(record).collect(),
+        }
+    }
+
+    #[test]
+    fn quantiles_are_ranks_of_the_window() {
+        let phase = run((0..1_000).map(|_| 0))
+            .phase(Duration::from_millis(100)..Duration::from_millis(200));
+        assert_eq!(phase.requests(), 100);
+        assert_eq!(phase.quantile(0.5), Duration::from_millis(50));
+        assert_eq!(phase.quantile(0.99), Duration::from_millis(99));
+        assert_eq!(phase.quantile(1.0), Duration::from_millis(100));
+        let none = run(std::iter::empty()).phase(Duration::ZERO..Duration::MAX);
+        assert_eq!(none.quantile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn return_is_when_the_trailing_half_second_has_its_share() {
+        // Every other request from 2 s on: 35 % of the last half second after 350 ms.
+        let run = run((0..4_000).map(|ms| u32::from(ms >= 2_000 && ms % 2 == 0)));
+        let time = run.time_to_return(1, Duration::from_millis(2_000)).unwrap();
+        assert!((345..=355).contains(&time.as_millis()), "{time}");
+        assert_eq!(run.time_to_return(1, Duration::from_secs(9)), None);
+    }
+}

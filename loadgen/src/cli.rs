@@ -1,0 +1,372 @@
+//! The commands of `loadgen`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_base::Duration;
+use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
+use loadgen_scenario::{Fault, Law, Process};
+
+use crate::client::{Keep, Target, run};
+use crate::host::Host;
+use crate::measurement::{Description, Verdict, report, text};
+use crate::origin::{self, OriginConfig};
+
+/// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID.
+#[derive(Parser)]
+#[command(
+    name = "loadgen",
+    version,
+    about = "Open-loop load generator and failing origins"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// One open-loop measurement
+    Run(RunArgs),
+    /// Mock origins with chosen service times and faults
+    Origin(OriginArgs),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Arrivals {
+    Constant,
+    Poisson,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// http://HOST:PORT/PATH
+    url: String,
+    /// Requests a second: 1600, 1.5k
+    #[arg(long, value_parser = rate)]
+    rate: f64,
+    /// Measured time: 30s, 2m
+    #[arg(long, value_parser = positive)]
+    duration: Duration,
+    /// Connections in all
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: u32,
+    #[arg(long, value_enum, default_value = "poisson")]
+    arrivals: Arrivals,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A request is given up this long after its intended start
+    #[arg(long, default_value = "10s", value_parser = positive)]
+    timeout: Duration,
+    /// Time before the measured time
+    #[arg(long, default_value = "1s", value_parser = any_duration)]
+    warmup: Duration,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    #[arg(long, default_value = "GET", value_parser = method)]
+    method: String,
+    /// A header line, "Name: value"
+    #[arg(long = "header", value_parser = header)]
+    headers: Vec<String>,
+    /// A file to send as the body of every request
+    #[arg(long)]
+    body: Option<PathBuf>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// Write report.json there
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct OriginArgs {
+    /// Addresses to listen on; each is an origin of its own
+    #[arg(long, required = true, value_delimiter = ',')]
+    listen: Vec<SocketAddr>,
+    /// fixed(5ms), exp(2ms), half(5ms) or lognormal(5ms,0.5)
+    #[arg(long, default_value = "exp(2ms)", value_parser = Law::parse)]
+    service: Law,
+    /// Parallel servers of each origin, 0 for no queue
+    #[arg(long, default_value_t = 0)]
+    servers: usize,
+    /// slow:10x, error:0.2, stall or reset:0.5, with an optional @FROM..UNTIL; for every origin
+    #[arg(long = "fault", value_parser = Fault::parse)]
+    faults: Vec<Fault>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bytes in each answer's body
+    #[arg(long, default_value_t = 128)]
+    body_bytes: usize,
+}
+
+/// A failure with its exit code.
+pub(crate) struct Failure(pub(crate) u8, pub(crate) String);
+
+impl Failure {
+    pub(crate) fn runtime(error: impl fmt::Display) -> Failure {
+        Failure(1, error.to_string())
+    }
+
+    pub(crate) fn usage(error: impl fmt::Display) -> Failure {
+        Failure(2, error.to_string())
+    }
+}
+
+/// Runs the command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run_command(&args),
+        Command::Origin(args) => origin_command(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(Failure(code, text)) => {
+            eprintln!("loadgen: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let url = Url::parse(&args.url).map_err(Failure::usage)?;
+    let body = match &args.body {
+        None => Vec::new(),
+        Some(path) => std::fs::read(path).map_err(|error| {
+            Failure::usage(format!("{}: cannot read the body: {error}", path.display()))
+        })?,
+    };
+    let (process, arrivals) = match args.arrivals {
+        Arrivals::Constant => (Process::Constant, "constant"),
+        Arrivals::Poisson => (Process::Poisson, "Poisson"),
+    };
+    let target = Target {
+        address: url.resolve().map_err(Failure::usage)?,
+        host: url.authority.clone(),
+        path: url.path.clone(),
+        method: args.method.clone(),
+        headers: args.headers.concat(),
+        body,
+        process,
+        rate: args.rate,
+        warmup: args.warmup,
+        duration: args.duration,
+        timeout: args.timeout,
+        connections: args.connections,
+        threads: args.threads,
+        seed: args.seed,
+        keep: Keep::Histograms,
+        cores: Vec::new(),
+    };
+    let host = Host::observe();
+    let ended = run(&target).map_err(Failure::runtime)?;
+    let description = Description {
+        target: args.url.clone(),
+        arrivals: arrivals.into(),
+        rate: args.rate,
+        duration_ns: args.duration.as_nanos(),
+        connections: args.connections,
+        threads: args.threads,
+        seed: args.seed,
+    };
+    let report = report(&description, &ended, &host, host.steal());
+    let json = serde_json::to_string_pretty(&report).map_err(Failure::runtime)?;
+    match args.format {
+        Format::Text => print!("{}", text(&report)),
+        Format::Json => println!("{json}"),
+    }
+    if let Some(out) = &args.out {
+        write(out, "report.json", &json)?;
+    }
+    Ok(match report.verdict {
+        Verdict::Invalid => ExitCode::from(3),
+        Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
+    })
+}
+
+/// Writes one file of a report.
+pub(crate) fn write(folder: &std::path::Path, name: &str, text: &str) -> Result<(), Failure> {
+    let path = folder.join(name);
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, text))
+        .map_err(|error| Failure::runtime(format!("{}: cannot write: {error}", path.display())))
+}
+
+fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
+    let mut origins = Vec::new();
+    for (index, &address) in args.listen.iter().enumerate() {
+        let socket = bind(address, 4096, Sharing::Exclusive)
+            .map_err(|error| Failure::runtime(format!("cannot listen on {address}: {error}")))?;
+        let address = local_address(&socket).map_err(Failure::runtime)?;
+        println!("listening on {address}");
+        let config = OriginConfig {
+            index,
+            law: args.service,
+            servers: args.servers,
+            faults: args.faults.clone(),
+            seed: args.seed,
+            body_bytes: args.body_bytes,
+        };
+        origins.push((config, socket));
+    }
+    let config = ShardConfig {
+        name: "origins".into(),
+        ..ShardConfig::default()
+    };
+    let shard = Shard::spawn(config, move || async move {
+        for (config, socket) in origins {
+            origin::spawn(config, socket);
+        }
+        sleep_until(evenkeel_base::Instant::MAX).await;
+    })
+    .map_err(Failure::runtime)?;
+    if shard.join() {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure(1, "an origin died".into()))
+    }
+}
+
+/// The parts of `http://HOST:PORT/PATH`.
+pub(crate) struct Url {
+    authority: String,
+    path: String,
+}
+
+impl Url {
+    fn parse(text: &str) -> Result<Url, String> {
+        let wanted = |why: &str| format!("\"{text}\": {why}; expected http://HOST:PORT/PATH");
+        let rest = match text.split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => return Err(wanted("TLS is not available in this version")),
+            _ => return Err(wanted("not an http URL")),
+        };
+        let end = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        if authority.is_empty() || authority.contains(['@', ' ', '?', '#']) {
+            return Err(wanted("no host"));
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        if path
+            .bytes()
+            .any(|b| !(0x21..=0x7e).contains(&b) || b == b'#')
+        {
+            return Err(wanted(
+                "the path has a character that must be percent-encoded",
+            ));
+        }
+        Ok(Url {
+            authority: authority.into(),
+            path: path.into(),
+        })
+    }
+
+    fn resolve(&self) -> Result<SocketAddr, String> {
+        let has_port = self
+            .authority
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+        let with_port = if has_port {
+            self.authority.clone()
+        } else {
+            format!("{}:80", self.authority)
+        };
+        let found = with_port.to_socket_addrs();
+        let mut found =
+            found.map_err(|error| format!("cannot resolve {}: {error}", self.authority))?;
+        found
+            .next()
+            .ok_or_else(|| format!("{} has no address", self.authority))
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    let (number, scale) = match number.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1000.0),
+        None => (number, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate * scale <= 10_000_000.0 => Ok(rate * scale),
+        _ => Err(
+            "expected requests a second above 0 and at most 10000k, such as 1600 or 1.5k".into(),
+        ),
+    }
+}
+
+fn any_duration(text: &str) -> Result<Duration, String> {
+    Duration::parse(text).map_err(str::to_owned)
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        Duration::ZERO => Err("expected a duration above 0, such as 30s".into()),
+        duration => Ok(duration),
+    }
+}
+
+fn method(text: &str) -> Result<String, String> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase()) && text != "CONNECT" {
+        Ok(text.into())
+    } else {
+        Err("expected a method such as GET or POST".into())
+    }
+}
+
+fn header(text: &str) -> Result<String, String> {
+    let wanted = || "expected \"Name: value\"".to_owned();
+    let (name, value) = text.split_once(':').ok_or_else(wanted)?;
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(token) || value.contains(['\r', '\n', '\0']) {
+        return Err(wanted());
+    }
+    Ok(format!("{name}: {}\r\n", value.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_or_refused_with_the_form_that_is_right() {
+        let url = Url::parse("http://127.0.0.1:8080/a?b").unwrap();
+        assert_eq!(
+            (url.authority.as_str(), url.path.as_str()),
+            ("127.0.0.1:8080", "/a?b")
+        );
+        assert_eq!(Url::parse("http://localhost").unwrap().path, "/");
+        for bad in [
+            "",
+            "localhost:80",
+            "ftp://a/",
+            "http:///x",
+            "http://a b/",
+            "https://a/",
+        ] {
+            let error = Url::parse(bad).err().unwrap();
+            assert!(error.contains("expected http://HOST:PORT/PATH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn rates_and_headers_are_checked() {
+        assert_eq!(rate("1.5k"), Ok(1500.0));
+        assert_eq!(rate("2000/s"), Ok(2000.0));
+        for bad in ["0", "-1", "x", "nan", "inf", "1e99"] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+        assert_eq!(header("X-A:  b ").unwrap(), "X-A: b\r\n");
+        for bad in ["x", ": b", "a b: c", "a: b\r\nc: d"] {
+            assert!(header(bad).is_err(), "{bad}");
+        }
+    }
+}

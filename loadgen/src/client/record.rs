@@ -1,0 +1,216 @@
+//! What a run records: every request in exactly one class, every class with its time.
+
+use std::collections::BTreeMap;
+
+use evenkeel_base::Duration;
+use hdrhistogram::Histogram;
+
+/// Times are recorded from 1 us to 1 h with three significant digits.
+const LOWEST_NS: u64 = 1_000;
+const HIGHEST_NS: u64 = 3_600_000_000_000;
+
+/// How a request ended. Exactly one holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    Ok,
+    /// Answered with a status of 400 or above.
+    HttpError,
+    Timeout,
+    Reset,
+    ConnectFail,
+    /// Not over when the run was.
+    Unfinished,
+}
+
+impl Class {
+    pub const ALL: [Class; 6] = [
+        Class::Ok,
+        Class::HttpError,
+        Class::Timeout,
+        Class::Reset,
+        Class::ConnectFail,
+        Class::Unfinished,
+    ];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Ok => "ok",
+            Class::HttpError => "http_error",
+            Class::Timeout => "timeout",
+            Class::Reset => "reset",
+            Class::ConnectFail => "connect_fail",
+            Class::Unfinished => "unfinished",
+        }
+    }
+
+    /// The time that is known is a lower bound of the true one.
+    #[must_use]
+    pub const fn is_censored(self) -> bool {
+        !matches!(self, Class::Ok | Class::HttpError)
+    }
+}
+
+/// One request that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// From the start of the measured time.
+    pub intended: Duration,
+    /// Intended start to last byte, or to the moment it was given up.
+    pub response: Duration,
+    /// Sent to last byte; `None` when it was never sent.
+    pub service: Option<Duration>,
+    /// How late the generator itself was; `None` when it was never sent.
+    pub lag: Option<Duration>,
+    pub class: Class,
+    /// Zero without an answer.
+    pub status: u16,
+    /// The origin that answered, where it says so.
+    pub origin: Option<u16>,
+}
+
+/// Whether single samples are kept beside the histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    Histograms,
+    Samples,
+}
+
+pub struct Record {
+    pub response: Histogram<u64>,
+    pub service: Histogram<u64>,
+    pub lag: Histogram<u64>,
+    pub classes: [u64; Class::ALL.len()],
+    pub status: BTreeMap<u16, u64>,
+    pub censored: u64,
+    /// Response times by second of intended start.
+    pub seconds: Vec<Histogram<u64>>,
+    pub samples: Vec<Sample>,
+    keep: Keep,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).expect("constant bounds are valid")
+}
+
+impl Record {
+    #[must_use]
+    pub fn new(keep: Keep) -> Record {
+        Record {
+            response: histogram(),
+            service: histogram(),
+            lag: histogram(),
+            classes: [0; Class::ALL.len()],
+            status: BTreeMap::new(),
+            censored: 0,
+            seconds: Vec::new(),
+            samples: Vec::new(),
+            keep,
+        }
+    }
+
+    pub fn add(&mut self, sample: Sample) {
+        self.classes[sample.class as usize] += 1;
+        if sample.status > 0 {
+            *self.status.entry(sample.status).or_default() += 1;
+        }
+        self.censored += u64::from(sample.class.is_censored());
+        // A failure stays in the distribution at its age: dropping it would flatter the tail.
+        self.response
+            .saturating_record(sample.response.as_nanos().max(1));
+        if let Some(service) = sample.service {
+            self.service.saturating_record(service.as_nanos().max(1));
+        }
+        if let Some(lag) = sample.lag {
+            self.lag.saturating_record(lag.as_nanos().max(1));
+        }
+        let second = (sample.intended.as_nanos() / 1_000_000_000) as usize;
+        if second < 86_400 {
+            while self.seconds.len() <= second {
+                self.seconds.push(small_histogram());
+            }
+            self.seconds[second].saturating_record(sample.response.as_nanos().max(1));
+        }
+        if self.keep == Keep::Samples {
+            self.samples.push(sample);
+        }
+    }
+
+    pub fn merge(&mut self, other: Record) {
+        let same = "histograms of equal bounds add up";
+        self.response.add(&other.response).expect(same);
+        self.service.add(&other.service).expect(same);
+        self.lag.add(&other.lag).expect(same);
+        for (mine, theirs) in self.classes.iter_mut().zip(other.classes) {
+            *mine += theirs;
+        }
+        for (status, count) in other.status {
+            *self.status.entry(status).or_default() += count;
+        }
+        self.censored += other.censored;
+        for (second, theirs) in other.seconds.into_iter().enumerate() {
+            match self.seconds.get_mut(second) {
+                Some(mine) => mine.add(&theirs).expect(same),
+                None => self.seconds.push(theirs),
+            }
+        }
+        self.samples.extend(other.samples);
+    }
+
+    /// Requests in all classes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    #[must_use]
+    pub fn count(&self, class: Class) -> u64 {
+        self.classes[class as usize]
+    }
+}
+
+/// Two digits are enough for a curve over time, and cost a tenth of the memory.
+fn small_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 2).expect("constant bounds are valid")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(class: Class, response_ms: u64) -> Sample {
+        Sample {
+            intended: Duration::from_millis(response_ms),
+            response: Duration::from_millis(response_ms),
+            service: None,
+            lag: None,
+            class,
+            status: if class == Class::Ok { 200 } else { 0 },
+            origin: None,
+        }
+    }
+
+    #[test]
+    fn a_timeout_stays_in_the_distribution_at_its_age() {
+        let mut record = Record::new(Keep::Histograms);
+        for _ in 0..98 {
+            record.add(sample(Class::Ok, 1));
+        }
+        record.add(sample(Class::Timeout, 5000));
+        record.add(sample(Class::Unfinished, 7000));
+        assert_eq!((record.total(), record.censored), (100, 2));
+        assert!(record.response.value_at_quantile(0.99) > 4_900_000_000);
+    }
+
+    #[test]
+    fn merging_loses_nothing() {
+        let mut a = Record::new(Keep::Samples);
+        let mut b = Record::new(Keep::Samples);
+        a.add(sample(Class::Ok, 10));
+        b.add(sample(Class::Reset, 2500));
+        a.merge(b);
+        assert_eq!((a.total(), a.samples.len(), a.response.len()), (2, 2, 2));
+        assert_eq!(a.seconds.iter().map(|second| second.len()).sum::<u64>(), 2);
+        assert_eq!(a.count(Class::Reset), 1);
+    }
+}

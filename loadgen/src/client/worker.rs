@@ -1,0 +1,259 @@
+//! One thread of the generator: a schedule, and connections that carry it out.
+//!
+//! The schedule belongs to the thread, not to a connection: a connection that waits for a slow answer
+//! delays no other request. When every connection is busy, requests queue, and their time runs from
+//! their intended start: that is how coordinated omission stays out (Tene, "How NOT to measure
+//! latency").
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use evenkeel_base::{Duration, Instant};
+use evenkeel_http1::Headers;
+use evenkeel_runtime::{Event, TcpStream, now, sleep_until, spawn_local, timeout_at};
+use loadgen_scenario::{Arrivals, Process};
+
+use super::exchange::{Template, connect, exchange};
+use super::record::{Class, Keep, Record, Sample};
+
+/// Requests that may wait for a connection on one thread; more are counted as never sent.
+const QUEUE_LIMIT: usize = 1_000_000;
+
+/// What one thread is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) address: SocketAddr,
+    pub(crate) template: Template,
+    pub(crate) process: Process,
+    pub(crate) rate: f64,
+    pub(crate) warmup: Duration,
+    pub(crate) duration: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) connections: u32,
+    pub(crate) thread: u32,
+    pub(crate) threads: u32,
+    pub(crate) seed: u64,
+    pub(crate) keep: Keep,
+    /// The same for all threads.
+    pub(crate) start: Instant,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    id: u64,
+    intended: Instant,
+}
+
+struct Worker {
+    plan: Plan,
+    record: RefCell<Record>,
+    queue: RefCell<VecDeque<Job>>,
+    idle: RefCell<Vec<Rc<Seat>>>,
+    /// Requests taken up and not over.
+    active: Cell<usize>,
+    over: Event,
+    closing: Cell<bool>,
+    intended: Cell<u64>,
+}
+
+/// A connection that waits for work.
+#[derive(Default)]
+struct Seat {
+    job: Cell<Option<Job>>,
+    wake: Event,
+}
+
+/// What one thread brings home.
+pub(crate) struct Harvest {
+    pub(crate) record: Record,
+    /// Requests that the schedule asked for in the measured time.
+    pub(crate) intended: u64,
+    /// Requests that waited for a connection when the schedule ended.
+    pub(crate) backlog: usize,
+}
+
+/// Runs one thread's part on this thread's shard.
+pub(crate) async fn work(plan: Plan) -> Harvest {
+    let worker = Rc::new(Worker {
+        record: RefCell::new(Record::new(plan.keep)),
+        queue: RefCell::new(VecDeque::with_capacity(4096)),
+        idle: RefCell::new(Vec::new()),
+        active: Cell::new(0),
+        over: Event::new(),
+        closing: Cell::new(false),
+        intended: Cell::new(0),
+        plan,
+    });
+    for _ in 0..worker.plan.connections {
+        spawn_local(Rc::clone(&worker).connection());
+    }
+    worker.schedule().await;
+    let backlog = worker.queue.borrow().len();
+    worker.drain().await;
+    let record = std::mem::replace(
+        &mut *worker.record.borrow_mut(),
+        Record::new(Keep::Histograms),
+    );
+    Harvest {
+        record,
+        intended: worker.intended.get(),
+        backlog,
+    }
+}
+
+impl Worker {
+    /// Hands every request to a connection at its time.
+    async fn schedule(&self) {
+        let plan = &self.plan;
+        let length = plan.warmup + plan.duration;
+        let arrivals = Arrivals::new(
+            plan.process,
+            plan.rate,
+            length,
+            plan.thread,
+            plan.threads,
+            plan.seed,
+        );
+        for (index, offset) in arrivals.enumerate() {
+            let intended = plan.start + offset;
+            if now() < intended {
+                sleep_until(intended).await;
+            }
+            if offset >= plan.warmup {
+                self.intended.set(self.intended.get() + 1);
+            }
+            let id = index as u64 * u64::from(plan.threads) + u64::from(plan.thread);
+            self.offer(Job { id, intended });
+        }
+        sleep_until(plan.start + length).await;
+    }
+
+    fn offer(&self, job: Job) {
+        let seat = self.idle.borrow_mut().pop();
+        if let Some(seat) = seat {
+            seat.job.set(Some(job));
+            seat.wake.notify_all();
+            return;
+        }
+        let mut queue = self.queue.borrow_mut();
+        if queue.len() < QUEUE_LIMIT {
+            queue.push_back(job);
+        } else {
+            drop(queue);
+            self.note(job, None, None, Class::Unfinished, 0, None);
+        }
+    }
+
+    /// Waits for what is under way, at most one timeout; the rest is recorded as unfinished.
+    async fn drain(&self) {
+        let deadline = now() + self.plan.timeout;
+        while self.active.get() > 0 || !self.queue.borrow().is_empty() {
+            if timeout_at(deadline, self.over.wait()).await.is_err() {
+                break;
+            }
+        }
+        self.closing.set(true);
+        let left: Vec<Job> = self.queue.borrow_mut().drain(..).collect();
+        for job in left {
+            self.note(job, None, None, Class::Unfinished, 0, None);
+        }
+    }
+
+    async fn connection(self: Rc<Self>) {
+        let mut headers = Headers::new();
+        // Connected before the first request is due: a handshake is not the target's latency.
+        let early = now() + self.plan.timeout;
+        let mut stream = connect(self.plan.address, early).await.ok();
+        loop {
+            let queued = self.queue.borrow_mut().pop_front();
+            let (job, free_since) = match queued {
+                Some(job) => (job, now()),
+                None => (self.next_job().await, Instant::ZERO),
+            };
+            self.active.set(self.active.get() + 1);
+            stream = self.request(job, free_since, stream, &mut headers).await;
+            self.active.set(self.active.get() - 1);
+            self.over.notify_all();
+        }
+    }
+
+    async fn next_job(&self) -> Job {
+        let seat = Rc::new(Seat::default());
+        self.idle.borrow_mut().push(Rc::clone(&seat));
+        loop {
+            if let Some(job) = seat.job.take() {
+                return job;
+            }
+            seat.wake.wait().await;
+        }
+    }
+
+    /// Carries one request out; the connection comes back when it may be used again.
+    async fn request(
+        &self,
+        job: Job,
+        free_since: Instant,
+        stream: Option<TcpStream>,
+        headers: &mut Headers,
+    ) -> Option<TcpStream> {
+        let deadline = job.intended + self.plan.timeout;
+        let stream = match stream.filter(TcpStream::is_quiet) {
+            Some(stream) => stream,
+            None => match connect(self.plan.address, deadline).await {
+                Ok(stream) => stream,
+                Err(class) => {
+                    self.note(job, None, None, class, 0, None);
+                    return None;
+                }
+            },
+        };
+        let sent = now();
+        if sent >= deadline {
+            self.note(job, None, None, Class::Timeout, 0, None);
+            return Some(stream);
+        }
+        let lag = sent - job.intended.max(free_since);
+        match exchange(&stream, &self.plan.template, job.id, headers, deadline).await {
+            Ok(answer) => {
+                let class = if answer.status < 400 {
+                    Class::Ok
+                } else {
+                    Class::HttpError
+                };
+                let service = Some(now() - sent);
+                self.note(job, service, Some(lag), class, answer.status, answer.origin);
+                answer.reusable.then_some(stream)
+            }
+            Err(class) => {
+                self.note(job, Some(now() - sent), Some(lag), class, 0, None);
+                None
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        job: Job,
+        service: Option<Duration>,
+        lag: Option<Duration>,
+        class: Class,
+        status: u16,
+        origin: Option<u16>,
+    ) {
+        let measured_from = self.plan.start + self.plan.warmup;
+        if job.intended < measured_from || self.closing.get() && class != Class::Unfinished {
+            return;
+        }
+        self.record.borrow_mut().add(Sample {
+            intended: job.intended - measured_from,
+            response: now() - job.intended,
+            service,
+            lag,
+            class,
+            status,
+            origin,
+        });
+    }
+}

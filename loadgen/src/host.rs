@@ -1,0 +1,123 @@
+//! What the machine was and what it took away meanwhile: the honesty block's facts.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+/// The host as it was at the start of a run.
+pub struct Host {
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    ticks: Ticks,
+}
+
+/// Jiffies since boot, all cores together.
+#[derive(Clone, Copy, Default)]
+struct Ticks {
+    total: u64,
+    steal: u64,
+}
+
+impl Host {
+    #[must_use]
+    pub fn observe() -> Host {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"));
+        Host {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpu: model
+                .unwrap_or("")
+                .trim_start_matches([' ', '\t', ':'])
+                .to_owned(),
+            cores: evenkeel_runtime::allowed_cores().len(),
+            ticks: ticks(&read("/proc/stat")),
+        }
+    }
+
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// The share of time that the hypervisor took since [`Host::observe`]; zero when too short to say.
+    #[must_use]
+    pub fn steal(&self) -> f64 {
+        let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
+        let total = now.total.saturating_sub(self.ticks.total);
+        if total < 100 {
+            return 0.0;
+        }
+        now.steal.saturating_sub(self.ticks.steal) as f64 / total as f64
+    }
+
+    /// The facts that stand beside every number.
+    #[must_use]
+    pub fn honesty(&self, steal: f64, busy: f64, backlog: usize) -> Value {
+        json!({
+            "kernel": self.kernel,
+            "cpu": self.cpu,
+            "cores": self.cores,
+            "steal": steal,
+            "pressure_some_avg10": pressure(),
+            "generator_busy": busy,
+            "backlog_at_end": backlog,
+            "version": env!("CARGO_PKG_VERSION"),
+            "discarded_runs": 0,
+        })
+    }
+}
+
+/// `some avg10` of /proc/pressure/cpu, percent; `None` where the kernel does not say.
+fn pressure() -> Option<f64> {
+    let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let field = text.lines().next()?.split("avg10=").nth(1)?;
+    field.split(' ').next()?.parse().ok()
+}
+
+fn ticks(stat: &str) -> Ticks {
+    let line = stat.lines().next().unwrap_or("");
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    Ticks {
+        total: fields.iter().sum(),
+        steal: fields.get(7).copied().unwrap_or(0),
+    }
+}
+
+/// CPU time of a process in nanoseconds, all threads that are alive, from the scheduler's own count.
+#[must_use]
+pub fn cpu_ns(process: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return 0;
+    };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_the_eighth_field_of_the_first_line() {
+        let ticks = ticks("cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3\n");
+        assert_eq!((ticks.total, ticks.steal), (360, 80));
+        assert_eq!(super::ticks("").total, 0);
+    }
+
+    #[test]
+    fn this_process_has_used_some_cpu() {
+        assert!(cpu_ns(std::process::id()) > 0);
+    }
+}
