@@ -19,10 +19,14 @@ use crate::outcome::Outcome;
 use crate::process::Process;
 use crate::store::{Local, Placement, Word};
 
-/// Least weight of a sample worse than the mean, and of one better. See docs/policies/balancer.md
-/// for the comparison that chose them.
-pub const WORSE_FLOOR: f32 = 0.2;
-pub const BETTER_FLOOR: f32 = 0.05;
+/// Least weight of a latency sample above the mean, and of one below it: half the way up at the
+/// first slow answer, down in ten. docs/policies/balancer.md has the comparison that chose them.
+pub const WORSE_FLOOR: f32 = 0.5;
+pub const BETTER_FLOOR: f32 = 0.1;
+
+/// Least weight of a failure in the success mean. Less than a slow sample's: a single failure is
+/// noise at a healthy endpoint, and squared it costs `1 / (1 - w)^2`.
+const FAILURE_FLOOR: f32 = 0.2;
 
 /// What a new endpoint is taken for when nothing is known of its peers either.
 pub const UNKNOWN: Duration = Duration::from_millis(30);
@@ -33,9 +37,9 @@ pub enum Averaging {
     /// By time, with this time constant and floors for dense traffic.
     Decay {
         tau: Duration,
-        /// Least weight of a sample worse than the mean, 0..=1.
+        /// Least weight of a latency sample above the mean, 0..=1.
         worse: f32,
-        /// Least weight of a sample better than the mean, 0..=1.
+        /// Least weight of a latency sample below the mean, and of a success, 0..=1.
         better: f32,
     },
     /// Constant weight per sample, 0 < alpha <= 1.
@@ -182,7 +186,7 @@ impl From<Averaging> for Weights {
         match averaging {
             Averaging::Decay { tau, worse, better } => Weights {
                 latency: decay(tau, worse, better),
-                success: decay(tau, better, worse),
+                success: decay(tau, better, worse.min(FAILURE_FLOOR)),
             },
             Averaging::Alpha(alpha) => Weights {
                 latency: Weighting::Alpha(Alpha(alpha)),
