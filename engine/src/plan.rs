@@ -6,6 +6,7 @@ use evenkeel_base::Duration;
 use evenkeel_http1::Limits;
 use evenkeel_http1::encode::Forwarded;
 
+use crate::config::{self, Config};
 use crate::pool::PoolConfig;
 use crate::route::Route;
 
@@ -42,4 +43,193 @@ pub(crate) struct UpstreamPlan {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) policy: evenkeel_policy::Config,
     pub(crate) pool: PoolConfig,
+}
+
+/// What the host does not allow.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error(
+        "shards: {wanted} are wanted, but this process may use {usable} core(s): at most one each"
+    )]
+    TooFewCores { wanted: u32, usable: usize },
+    #[error("runtime: {0} is not available in this version; use \"auto\" or \"uring\"")]
+    Runtime(&'static str),
+}
+
+impl Plan {
+    /// The configuration on this host.
+    ///
+    /// # Errors
+    /// When it asks for more than the host or this version has.
+    pub fn new(config: &Config) -> Result<Plan, PlanError> {
+        use config::Choice as _;
+        match config.engine.runtime {
+            config::Runtime::Auto | config::Runtime::Uring => {}
+            other => return Err(PlanError::Runtime(other.word())),
+        }
+        Ok(Plan {
+            shards: cores(&config.engine.shards)?,
+            admin: config.engine.admin,
+            drain_timeout: config.engine.drain_timeout,
+            max_inflight: config.engine.max_inflight.map_or(0, u64::from),
+            listeners: config.listeners.iter().map(listener).collect(),
+            routes: config.routes.iter().map(route).collect(),
+            upstreams: config
+                .upstreams
+                .iter()
+                .map(|u| upstream(u, &config.state))
+                .collect(),
+        })
+    }
+}
+
+fn cores(shards: &config::Shards) -> Result<Vec<Option<usize>>, PlanError> {
+    let usable = evenkeel_runtime::allowed_cores();
+    match shards {
+        config::Shards::All => Ok(usable.into_iter().map(Some).collect()),
+        config::Shards::Count(count) if *count as usize > usable.len() => {
+            Err(PlanError::TooFewCores {
+                wanted: *count,
+                usable: usable.len(),
+            })
+        }
+        config::Shards::Count(count) => {
+            Ok(usable.into_iter().take(*count as usize).map(Some).collect())
+        }
+        // Whether each exists, the shard says when it pins itself.
+        config::Shards::Cores(cores) => Ok(cores.iter().map(|&core| Some(core as usize)).collect()),
+    }
+}
+
+fn listener(listener: &config::Listener) -> ListenerPlan {
+    ListenerPlan {
+        bind: listener.bind,
+        max_connections: listener.max_connections.into(),
+        backlog: listener.backlog,
+        header_timeout: listener.header_timeout,
+        idle_timeout: listener.idle_timeout,
+        body_timeout: listener.body_timeout,
+        limits: Limits {
+            max_header_bytes: listener.max_header_bytes as usize,
+            max_headers: listener.max_headers as usize,
+        },
+        max_body_bytes: listener.max_body_bytes.unwrap_or(0),
+        forwarded: match listener.forwarded {
+            config::Forwarded::Off => Forwarded::Off,
+            config::Forwarded::XForwarded => Forwarded::XForwarded,
+            config::Forwarded::Forwarded => Forwarded::Forwarded,
+            config::Forwarded::Both => Forwarded::Both,
+        },
+    }
+}
+
+fn route(route: &config::Route) -> Route {
+    Route {
+        path_prefix: route.path_prefix.clone(),
+        host: route.host.to_ascii_lowercase(),
+        upstream: route.upstream,
+        timeout: route.timeout,
+    }
+}
+
+fn upstream(upstream: &config::Upstream, state: &config::State) -> UpstreamPlan {
+    UpstreamPlan {
+        name: upstream.name.clone(),
+        addresses: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.address)
+            .collect(),
+        policy: policy(upstream, state),
+        pool: PoolConfig {
+            max_idle: upstream.pool.max_idle as usize,
+            idle_timeout: upstream.pool.idle_timeout,
+            connect_timeout: upstream.pool.connect_timeout,
+        },
+    }
+}
+
+fn policy(upstream: &config::Upstream, state: &config::State) -> evenkeel_policy::Config {
+    use config::Balance;
+    use evenkeel_policy::{balance, breaker, latency, limiter, outlier};
+    let (ewma, outlier) = (&upstream.ewma, &upstream.outlier);
+    let (limiter, breaker) = (&upstream.limiter, &upstream.breaker);
+    evenkeel_policy::Config {
+        weights: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.weight)
+            .collect(),
+        balance: match upstream.balance {
+            Balance::RoundRobin => balance::Kind::RoundRobin,
+            Balance::Random => balance::Kind::Random,
+            Balance::LeastRequest => balance::Kind::LeastRequest,
+            Balance::P2c => balance::Kind::P2c,
+            Balance::P2cEwma => balance::Kind::P2cEwma,
+        },
+        ewma: latency::Config {
+            averaging: match ewma.averaging {
+                config::Averaging::Decay(tau) => latency::Averaging::decay(tau),
+                config::Averaging::Alpha(alpha) => latency::Averaging::Alpha(alpha as f32),
+            },
+            initial: match ewma.initial {
+                config::Initial::Peers => latency::Initial::Peers,
+                config::Initial::Latency(latency) => latency::Initial::Latency(latency),
+            },
+            explore_after: ewma.explore_after,
+            pending_age: ewma.pending_age,
+        },
+        outlier: outlier::Config {
+            consecutive_failures: outlier.consecutive_failures,
+            base_ejection: outlier.base_ejection,
+            max_ejection: outlier.max_ejection,
+            max_ejected: outlier.max_ejected,
+            panic_threshold: outlier.panic_threshold,
+            on_return: if outlier.probe_on_return {
+                outlier::OnReturn::Probe
+            } else {
+                outlier::OnReturn::Restore
+            },
+            mode: mode(outlier.enforce),
+        },
+        breaker: breaker::Config {
+            kind: match breaker.kind {
+                config::BreakerKind::Consecutive => breaker::Kind::Consecutive,
+                config::BreakerKind::Off => breaker::Kind::Off,
+            },
+            consecutive: breaker.consecutive,
+            open_for: breaker.open_for,
+            half_open_probes: breaker.half_open_probes,
+            half_open_concurrency: breaker.half_open_concurrency,
+            probe_lease: breaker.probe_lease,
+            mode: mode(breaker.enforce),
+        },
+        limiter: limiter::Config {
+            kind: match limiter.kind {
+                config::LimiterKind::Fixed => limiter::Kind::Fixed,
+                config::LimiterKind::Off => limiter::Kind::Off,
+            },
+            initial: limiter.initial,
+            mode: mode(limiter.enforce),
+        },
+        per_try_timeout: upstream.retry.per_try_timeout,
+        inflight: placement(state.inflight),
+        latency: placement(state.latency),
+        ..evenkeel_policy::Config::new(upstream.endpoints.len() as u32)
+    }
+}
+
+fn mode(enforce: bool) -> evenkeel_policy::guard::Mode {
+    if enforce {
+        evenkeel_policy::guard::Mode::Enforce
+    } else {
+        evenkeel_policy::guard::Mode::Observe
+    }
+}
+
+fn placement(placement: config::Placement) -> evenkeel_policy::Placement {
+    match placement {
+        config::Placement::PerLoop => evenkeel_policy::Placement::PerLoop,
+        config::Placement::Shared => evenkeel_policy::Placement::Shared,
+    }
 }

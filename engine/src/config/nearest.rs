@@ -17,7 +17,12 @@ pub(super) fn nearest<'c>(
     candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= LONGEST)
-        .map(|candidate| (distance(&word, &candidate.chars().collect::<Vec<_>>()), candidate))
+        .map(|candidate| {
+            (
+                distance(&word, &candidate.chars().collect::<Vec<_>>()),
+                candidate,
+            )
+        })
         .filter(|&(distance, _)| distance <= allowed)
         .min_by_key(|&(distance, _)| distance)
         .map(|(_, candidate)| candidate)

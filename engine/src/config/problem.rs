@@ -38,9 +38,17 @@ impl Problems {
     /// Gives findings their places in `text`.
     pub(super) fn new(text: &str, file: &str, mut found: Vec<Found>) -> Problems {
         found.sort_by_key(|found| found.at);
-        let mut cursor = Cursor { text, at: 0, line: 1, column: 1 };
+        let mut cursor = Cursor {
+            text,
+            at: 0,
+            line: 1,
+            column: 1,
+        };
         let list = found.into_iter().map(|found| cursor.place(found)).collect();
-        Problems { file: file.to_owned(), list }
+        Problems {
+            file: file.to_owned(),
+            list,
+        }
     }
 
     #[must_use]
@@ -56,7 +64,11 @@ impl Problems {
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let rest = self.list.len().saturating_sub(SHOWN);
         let more = (rest > 0).then(|| format!("{}: and {rest} more problems", self.file));
-        self.list.iter().take(SHOWN).map(|problem| format!("{}:{problem}", self.file)).chain(more)
+        self.list
+            .iter()
+            .take(SHOWN)
+            .map(|problem| format!("{}:{problem}", self.file))
+            .chain(more)
     }
 }
 
@@ -66,7 +78,13 @@ impl fmt::Display for Problem {
             Severity::Error => "",
             Severity::Warning => "warning: ",
         };
-        let Problem { line, column, key, text, .. } = self;
+        let Problem {
+            line,
+            column,
+            key,
+            text,
+            ..
+        } = self;
         write!(f, "{line}:{column}: {severity}{key}: {text}")
     }
 }
@@ -114,8 +132,19 @@ impl Cursor<'_> {
             }
             self.at += 1;
         }
-        let Found { severity, key, text, .. } = found;
-        Problem { severity, line: self.line, column: self.column, key, text }
+        let Found {
+            severity,
+            key,
+            text,
+            ..
+        } = found;
+        Problem {
+            severity,
+            line: self.line,
+            column: self.column,
+            key,
+            text,
+        }
     }
 }
 
@@ -124,25 +153,40 @@ mod tests {
     use super::*;
 
     fn found(at: usize, key: &str) -> Found {
-        Found { at, severity: Severity::Error, key: key.into(), text: "is odd".into() }
+        Found {
+            at,
+            severity: Severity::Error,
+            key: key.into(),
+            text: "is odd".into(),
+        }
     }
 
     #[test]
     fn places_count_lines_and_characters_from_one() {
         let text = "añb\nc\n";
         let offsets = [(0, "1:1"), (3, "1:3"), (5, "2:1"), (7, "3:1"), (99, "3:1")];
-        let found = offsets.iter().rev().map(|&(at, key)| found(at, key)).collect();
+        let found = offsets
+            .iter()
+            .rev()
+            .map(|&(at, key)| found(at, key))
+            .collect();
         let problems = Problems::new(text, "f", found);
         for problem in problems.iter() {
             assert_eq!(format!("{}:{}", problem.line, problem.column), problem.key);
         }
-        assert_eq!(problems.to_string().lines().next(), Some("f:1:1: 1:1: is odd"));
+        assert_eq!(
+            problems.to_string().lines().next(),
+            Some("f:1:1: 1:1: is odd")
+        );
     }
 
     #[test]
     fn a_hopeless_file_does_not_flood_the_terminal() {
         let problems = Problems::new("x", "f", (0..1_000).map(|_| found(0, "k")).collect());
         assert_eq!(problems.lines().count(), SHOWN + 1);
-        assert_eq!(problems.lines().last().as_deref(), Some("f: and 800 more problems"));
+        assert_eq!(
+            problems.lines().last().as_deref(),
+            Some("f: and 800 more problems")
+        );
     }
 }

@@ -40,7 +40,8 @@ pub struct Key {
 /// What holds when the key is not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    Required,
+    /// The file must give it; `expected` ends the sentence that says so.
+    Required { expected: &'static str },
     /// No value of its own: the key's doc says what happens.
     Absent,
     /// A TOML value.
@@ -83,6 +84,8 @@ pub enum Kind {
     BindOrEmpty,
     /// `IP:port` to connect to.
     Address,
+    /// Text for an HTTP header field, or empty.
+    Token,
     /// Letters, digits, `-`, `_` and `.`.
     Name,
     /// The name of an upstream.
@@ -97,13 +100,13 @@ pub enum Kind {
     Endpoints(&'static Section),
 }
 
-pub(super) const fn key(
-    name: &'static str,
-    kind: Kind,
-    preset: Preset,
-    doc: &'static str,
-) -> Key {
-    Key { name, kind, preset, doc }
+pub(super) const fn key(name: &'static str, kind: Kind, preset: Preset, doc: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        preset,
+        doc,
+    }
 }
 
 impl Section {
@@ -116,7 +119,11 @@ impl Section {
     /// The path of a key in this table.
     #[must_use]
     pub fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
     }
 
     /// As it is written in a file: `[engine]`, `[[listener]]`.
@@ -136,7 +143,9 @@ impl Section {
     #[must_use]
     pub fn key(&self, name: &str) -> &'static Key {
         let keys = self.keys;
-        keys.iter().find(|key| key.name == name).expect("the reader asks for keys of its table")
+        keys.iter()
+            .find(|key| key.name == name)
+            .expect("the reader asks for keys of its table")
     }
 
     /// This table and all below it, in the order of the reference page.

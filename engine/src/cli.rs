@@ -1,0 +1,152 @@
+//! The commands of `evenkeel`. Exit codes: 0 ok, 1 runtime failure, 2 usage or configuration.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Config, Runtime, Shards};
+use crate::log::{self, Format};
+use crate::plan::Plan;
+use crate::serve;
+
+#[derive(Parser)]
+#[command(
+    name = "evenkeel",
+    version,
+    about = "Thread-per-core HTTP data plane that stays level when what is behind it does not"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve until told to stop: SIGTERM and SIGINT drain, a second one ends at once
+    Run(RunArgs),
+    /// Validate a configuration: every problem as FILE:LINE:COL: key: what is wrong
+    Check {
+        /// A TOML file
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Print the JSON Schema of the configuration
+    Schema,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// A TOML file
+    #[arg(long)]
+    config: PathBuf,
+    /// A count, "all", or a list of cores such as 0,2-3; wins over the file
+    #[arg(long)]
+    shards: Option<Shards>,
+    /// auto or uring; wins over the file
+    #[arg(long, value_parser = runtime)]
+    runtime: Option<Runtime>,
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn runtime(word: &str) -> Result<Runtime, String> {
+    use config::Choice as _;
+    Runtime::from_word(word).ok_or_else(|| format!("expected one of {}", Runtime::WORDS.join(", ")))
+}
+
+/// Runs the command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Run(args) => run(&args),
+        Command::Check { config } => check(&config),
+        Command::Schema => {
+            println!("{:#}", config::schema::schema());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+const BAD_CONFIGURATION: u8 = 2;
+
+/// Reads a file; what is wrong goes to standard error.
+fn read(path: &Path) -> Result<(config::Parsed, String), ExitCode> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        eprintln!("{name}: cannot read: {error}; give the path of a TOML file with --config");
+        ExitCode::from(BAD_CONFIGURATION)
+    })?;
+    match config::parse(&text, &name) {
+        Ok(parsed) => Ok((parsed, name)),
+        Err(problems) => {
+            eprintln!("{problems}");
+            Err(ExitCode::from(BAD_CONFIGURATION))
+        }
+    }
+}
+
+fn warn(parsed: &config::Parsed, config: &Config) {
+    let usable = evenkeel_runtime::allowed_cores().len() as u32;
+    let warnings = parsed.warnings(config.engine.shards.number(usable));
+    if !warnings.is_empty() {
+        eprintln!("{warnings}");
+    }
+}
+
+fn check(path: &Path) -> ExitCode {
+    match read(path) {
+        Ok((parsed, name)) => {
+            warn(&parsed, &parsed.config);
+            let config = &parsed.config;
+            let endpoints: usize = config.upstreams.iter().map(|u| u.endpoints.len()).sum();
+            println!(
+                "{name}: ok: {} listener(s), {} route(s), {} upstream(s), {endpoints} endpoint(s)",
+                config.listeners.len(),
+                config.routes.len(),
+                config.upstreams.len(),
+            );
+            ExitCode::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
+fn run(args: &RunArgs) -> ExitCode {
+    log::init(match args.log_format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
+    });
+    let (parsed, name) = match read(&args.config) {
+        Ok(read) => read,
+        Err(code) => return code,
+    };
+    let mut config = parsed.config.clone();
+    if let Some(shards) = &args.shards {
+        config.engine.shards = shards.clone();
+    }
+    if let Some(runtime) = args.runtime {
+        config.engine.runtime = runtime;
+    }
+    warn(&parsed, &config);
+    let plan = match Plan::new(&config) {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
+    match serve::run(&plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("evenkeel: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

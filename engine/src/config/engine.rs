@@ -1,0 +1,110 @@
+//! `[engine]`: the process as a whole.
+
+use std::net::SocketAddr;
+
+use evenkeel_base::Duration;
+
+use super::choice::choice;
+use super::reader::Reader;
+use super::report::Meaning;
+use super::section::{Form, Kind, Preset, Section, Zero, key};
+use super::shards::Shards;
+use super::value;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engine {
+    pub shards: Shards,
+    pub runtime: Runtime,
+    /// `None`: no admin listener.
+    pub admin: Option<SocketAddr>,
+    /// Empty: none is asked for.
+    pub admin_token: String,
+    pub drain_timeout: Duration,
+    /// Requests in flight in the process.
+    pub max_inflight: Option<u32>,
+}
+
+choice! {
+    /// How shards talk to the kernel.
+    Runtime {
+        /// io_uring, else epoll.
+        Auto = "auto",
+        Uring = "uring",
+        Epoll = "epoll",
+        Glommio = "glommio",
+    }
+}
+
+pub(super) static ENGINE: Section = Section {
+    path: "engine",
+    form: Form::Single,
+    doc: "The process as a whole.",
+    keys: &[
+        key(
+            "shards",
+            Kind::Shards,
+            Preset::Toml("\"all\""),
+            "Event loops: a count, \"all\" cores that cgroup and affinity allow, or a list of cores \
+             such as \"0,2-3\".",
+        ),
+        key(
+            "runtime",
+            Kind::Choice {
+                words: Runtime::WORDS,
+                later: &[],
+            },
+            Preset::Toml("\"auto\""),
+            "How shards talk to the kernel; auto is uring, else epoll with one warning line.",
+        ),
+        key(
+            "admin",
+            Kind::BindOrEmpty,
+            Preset::Toml("\"127.0.0.1:9901\""),
+            "Address of the admin listener; \"\" turns it off.",
+        ),
+        key(
+            "admin_token",
+            Kind::Token,
+            Preset::Toml("\"\""),
+            "Bearer token that the admin listener asks of POST requests; \"\" asks for none.",
+        ),
+        key(
+            "drain_timeout",
+            Kind::Duration(Zero::Allowed),
+            Preset::Toml("\"30s\""),
+            "After a signal to stop, requests under way have this long to end; 0 ends at once.",
+        ),
+        key(
+            "max_inflight",
+            Kind::Count {
+                least: 0,
+                most: 1_000_000_000,
+            },
+            Preset::Toml("0"),
+            "Requests in flight in the process; further ones are refused; 0 is no cap.",
+        ),
+    ],
+    sections: &[],
+    later: &["access_log"],
+};
+
+impl Engine {
+    pub(super) fn read(mut reader: Reader<'_>) -> Engine {
+        let engine = Engine {
+            shards: reader.required("shards", |given, _| Shards::read(given)),
+            runtime: reader.choice("runtime"),
+            admin: reader.required("admin", |given, _| match given.as_str() {
+                Some("") => Ok(None),
+                _ => value::address(given, "\"127.0.0.1:9901\", or \"\" for none").map(Some),
+            }),
+            admin_token: reader.required("admin_token", |given, _| value::token(given)),
+            drain_timeout: reader.duration("drain_timeout"),
+            max_inflight: reader.cap("max_inflight"),
+        };
+        if let Some(cap) = engine.max_inflight {
+            reader.divided("max_inflight", cap, Meaning::Cap);
+        }
+        reader.finish();
+        engine
+    }
+}
