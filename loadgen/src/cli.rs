@@ -11,6 +11,7 @@ use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_u
 use loadgen_scenario::{Fault, Law, Process};
 
 use crate::client::{Keep, Target, run};
+use crate::demo;
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
@@ -29,10 +30,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The main job: five origins, one turns gray, the engine in front, five ways to balance
+    Demo(DemoArgs),
     /// One open-loop measurement
     Run(RunArgs),
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
+    /// The engine of the demo: configuration on standard input
+    #[command(hide = true)]
+    Engine,
+}
+
+#[derive(Args)]
+struct DemoArgs {
+    /// Shorter phases: under 30 s instead of under 90 s
+    #[arg(long)]
+    quick: bool,
+    /// Where report.json and report.html go
+    #[arg(long, default_value = "evenkeel-demo")]
+    out: PathBuf,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -125,6 +143,19 @@ impl Failure {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Demo(args) => {
+            let length = if args.quick {
+                demo::Length::Quick
+            } else {
+                demo::Length::Full
+            };
+            demo::run(&demo::Options {
+                length,
+                out: &args.out,
+                seed: args.seed,
+            })
+        }
+        Command::Engine => engine_command(),
         Command::Run(args) => run_command(&args),
         Command::Origin(args) => origin_command(&args),
     };
@@ -166,6 +197,7 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         seed: args.seed,
         keep: Keep::Histograms,
         cores: Vec::new(),
+        start: None,
     };
     let host = Host::observe();
     let ended = run(&target).map_err(Failure::runtime)?;
@@ -191,6 +223,15 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         Verdict::Invalid => ExitCode::from(3),
         Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
     })
+}
+
+/// Serves as the engine would, with the configuration from standard input.
+fn engine_command() -> Result<ExitCode, Failure> {
+    let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::runtime)?;
+    let parsed = evenkeel::config::parse(&text, "demo").map_err(Failure::usage)?;
+    let plan = evenkeel::Plan::new(&parsed.config).map_err(Failure::usage)?;
+    evenkeel::serve::run(&plan).map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes one file of a report.

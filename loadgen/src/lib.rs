@@ -3,6 +3,7 @@
 
 pub mod cli;
 pub mod client;
+mod demo;
 pub mod host;
 pub mod measurement;
 pub mod origin;

@@ -267,3 +267,21 @@ fn fleets_of_one_two_and_three_work_with_one_of_them_slow() {
         }
     }
 }
+
+#[test]
+fn thin_healthy_traffic_is_spread_evenly() {
+    // Nothing is in flight at most picks; if a mean that is a hair above decided, the unlucky
+    // endpoint would get nothing.
+    for placement in PLACEMENTS {
+        let mut world = Demo::new(6).world;
+        world.faults = vec![Faults::default(); 5];
+        world.rate = 100.0;
+        world.length = Duration::from_secs(120);
+        place(&mut world.policy, placement);
+        let phase = world.run().phase(Duration::from_secs(2)..Duration::MAX);
+        for id in 0..5 {
+            let share = phase.share(id);
+            assert!((0.18..0.22).contains(&share), "{placement:?} {id}: {share}");
+        }
+    }
+}

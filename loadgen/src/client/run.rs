@@ -41,6 +41,8 @@ pub struct Target {
     pub keep: Keep,
     /// The core of each thread, as far as the list goes.
     pub cores: Vec<usize>,
+    /// When the warm-up begins; `None` for as soon as the threads are there.
+    pub start: Option<Instant>,
 }
 
 /// What a run gave.
@@ -68,7 +70,7 @@ pub enum RunError {
 /// When a thread cannot start or dies.
 pub fn run(target: &Target) -> Result<Ended, RunError> {
     let threads = target.threads.max(1);
-    let start = now() + HEAD_START;
+    let start = target.start.unwrap_or_else(|| now() + HEAD_START);
     let (harvests, harvested) = mpsc::channel::<Harvest>();
     let mut shards = Vec::new();
     for thread in 0..threads {

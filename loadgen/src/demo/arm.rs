@@ -1,0 +1,368 @@
+//! One arm of the demo: a fresh engine, the phases one after another, and what the client saw.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time;
+
+use evenkeel_base::{Duration, Instant};
+use evenkeel_runtime::now;
+use hdrhistogram::Histogram;
+use indicatif::ProgressBar;
+use loadgen_scenario::Process;
+
+use super::report::{ArmResult, Gray, Healed, Onset, Plot, Quantiles, TimePoint};
+use super::{CONNECTIONS, ENDPOINTS, GRAY, GRAY_FACTOR, RATE};
+use crate::cli::Failure;
+use crate::client::{self, Class, Ended, Keep, Sample, Target};
+use crate::host;
+use crate::measurement::{self, Evidence};
+
+/// What differs between arms.
+pub(crate) struct Arm {
+    pub(crate) name: &'static str,
+    balance: &'static str,
+    state: &'static str,
+    /// The gray endpoint heals at the end.
+    heals: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Phases {
+    pub(crate) warmup: Duration,
+    pub(crate) healthy: Duration,
+    pub(crate) gray: Duration,
+    pub(crate) healed: Duration,
+}
+
+impl Arm {
+    pub(crate) fn all() -> Vec<Arm> {
+        let arm = |name, balance, state, heals| Arm {
+            name,
+            balance,
+            state,
+            heals,
+        };
+        vec![
+            arm("round-robin", "round-robin", "per-loop", false),
+            arm("least-request", "least-request", "per-loop", false),
+            arm("p2c", "p2c", "per-loop", false),
+            arm("p2c-ewma", "p2c-ewma", "per-loop", true),
+            arm("p2c-ewma-shared", "p2c-ewma", "shared", true),
+        ]
+    }
+
+    /// The measured time and the warm-up.
+    pub(crate) fn length(&self, phases: Phases) -> Duration {
+        phases.warmup + self.measured(phases)
+    }
+
+    fn measured(&self, phases: Phases) -> Duration {
+        let always = phases.healthy + phases.gray;
+        if self.heals {
+            always + phases.healed
+        } else {
+            always
+        }
+    }
+
+    fn configuration(&self, endpoints: &[SocketAddr], shards: usize) -> String {
+        let mut list = String::new();
+        for endpoint in endpoints {
+            let _ = write!(list, "\"{endpoint}\", ");
+        }
+        format!(
+            "[engine]\nshards = {shards}\nadmin = \"\"\n[state]\nmode = \"{}\"\n\
+             [[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"demo\"\nendpoints = [{list}]\nbalance = \"{}\"\n",
+            self.state, self.balance
+        )
+    }
+}
+
+pub(crate) fn run(
+    arm: &Arm,
+    phases: Phases,
+    endpoints: &[SocketAddr],
+    shards: usize,
+    seed: u64,
+    bar: &ProgressBar,
+) -> Result<(ArmResult, Plot), Failure> {
+    set_fault(endpoints[GRAY as usize], "off")?;
+    let engine = Engine::start(&arm.configuration(endpoints, shards))?;
+    let start = now() + Duration::from_millis(100);
+    let measured = start + phases.warmup;
+    let control = Control {
+        gray: endpoints[GRAY as usize],
+        onset: measured + phases.healthy,
+        recovery: measured + phases.healthy + phases.gray,
+        heals: arm.heals,
+        begin: measured,
+        end: measured + arm.measured(phases),
+        engine: engine.child.id(),
+        bar: bar.clone(),
+    };
+    let controller = thread::spawn(move || control.run());
+    let target = Target {
+        address: engine.address,
+        host: "demo.test".into(),
+        path: "/".into(),
+        method: "GET".into(),
+        headers: String::new(),
+        body: Vec::new(),
+        process: Process::Poisson,
+        rate: RATE,
+        warmup: phases.warmup,
+        duration: arm.measured(phases),
+        timeout: Duration::from_secs(5),
+        connections: CONNECTIONS,
+        threads: 1,
+        seed,
+        keep: Keep::Samples,
+        cores: Vec::new(),
+        start: Some(start),
+    };
+    let ended = client::run(&target).map_err(Failure::runtime)?;
+    let cpu_ns = controller
+        .join()
+        .map_err(|_| Failure::runtime("the controller died"))??;
+    drop(engine);
+    Ok(summarise(arm, phases, &ended, cpu_ns))
+}
+
+/// Turns the fault on and off at its times, and reads the engine's CPU clock at both ends.
+struct Control {
+    gray: SocketAddr,
+    onset: Instant,
+    recovery: Instant,
+    heals: bool,
+    begin: Instant,
+    end: Instant,
+    engine: u32,
+    bar: ProgressBar,
+}
+
+impl Control {
+    /// CPU time of the engine over the measured time, in nanoseconds.
+    fn run(&self) -> Result<u64, Failure> {
+        self.wait(self.begin);
+        let before = host::cpu_ns(self.engine);
+        self.wait(self.onset);
+        set_fault(self.gray, &format!("slow:{GRAY_FACTOR}x"))?;
+        if self.heals {
+            self.wait(self.recovery);
+            set_fault(self.gray, "off")?;
+        }
+        self.wait(self.end);
+        Ok(host::cpu_ns(self.engine).saturating_sub(before))
+    }
+
+    fn wait(&self, until: Instant) {
+        loop {
+            let left = until - now();
+            if left.is_zero() {
+                return;
+            }
+            let nap = left.min(Duration::from_millis(100));
+            thread::sleep(time::Duration::from(nap));
+            self.bar.inc(nap.as_millis());
+        }
+    }
+}
+
+/// Speaks to an origin's control path.
+fn set_fault(origin: SocketAddr, fault: &str) -> Result<(), Failure> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(origin)?;
+        stream.set_read_timeout(Some(time::Duration::from_secs(5)))?;
+        let head = format!(
+            "POST /.origin/fault?{fault} HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    match ask() {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200") => Ok(()),
+        Ok(answer) => Err(Failure::runtime(format!(
+            "the origin refused the fault: {answer}"
+        ))),
+        Err(error) => Err(Failure::runtime(format!(
+            "cannot reach the origin {origin}: {error}"
+        ))),
+    }
+}
+
+/// An engine in a process of its own; killed when dropped.
+struct Engine {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Engine {
+    fn start(configuration: &str) -> Result<Engine, Failure> {
+        let program = std::env::current_exe().map_err(Failure::runtime)?;
+        let mut child = Command::new(program)
+            .arg("engine")
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::runtime(format!("cannot start the engine: {error}")))?;
+        let stdin = child.stdin.take();
+        let written = stdin.map(|mut pipe| pipe.write_all(configuration.as_bytes()));
+        let lines = child.stderr.take().map(|pipe| BufReader::new(pipe).lines());
+        let mut seen = Vec::new();
+        for line in lines.into_iter().flatten().map_while(Result::ok) {
+            if let Some((_, address)) = line.split_once("listening on ")
+                && let Ok(address) = address.trim().parse()
+            {
+                return Ok(Engine { child, address });
+            }
+            seen.push(line);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        let why = if matches!(written, Some(Ok(()))) {
+            seen.join("; ")
+        } else {
+            "no pipe".into()
+        };
+        Err(Failure::runtime(format!("the engine did not start: {why}")))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Nothing is under way any more: the run has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn summarise(arm: &Arm, phases: Phases, ended: &Ended, cpu_ns: u64) -> (ArmResult, Plot) {
+    let samples = &ended.record.samples;
+    let onset = phases.healthy;
+    let recovery = phases.healthy + phases.gray;
+    let healthy = between(samples, Duration::ZERO, onset);
+    let gray = between(samples, onset, recovery);
+    let first = between(samples, onset, recovery.min(onset + Duration::from_secs(2)));
+    let healed = between(samples, recovery, Duration::MAX);
+    let (healthy_times, gray_times) = (times(healthy), times(gray));
+    let response = &ended.record.response;
+    let (verdict, reasons) = measurement::judge(&Evidence {
+        intended: ended.intended,
+        classified: ended.record.total(),
+        unfinished: ended.record.count(Class::Unfinished),
+        lag_p99_ns: ended.record.lag.value_at_quantile(0.99),
+        lag_p999_ns: ended.record.lag.value_at_quantile(0.999),
+        lag_max_ns: ended.record.lag.max(),
+        p50_ns: response.value_at_quantile(0.5),
+        p99_ns: response.value_at_quantile(0.99),
+        busy: ended.busy,
+        steal: 0.0,
+    });
+    let answered = ended.record.count(Class::Ok) + ended.record.count(Class::HttpError);
+    let seconds = arm.measured(phases).as_secs_f64();
+    let result = ArmResult {
+        name: arm.name.into(),
+        requests: ended.intended,
+        achieved_rate: answered as f64 / seconds,
+        healthy: Quantiles::of(&healthy_times),
+        gray: Gray::of(&gray_times, share(gray)),
+        onset_2s: Onset {
+            p99_ns: times(first).value_at_quantile(0.99),
+            share: share(first),
+        },
+        healed: arm.heals.then(|| Healed {
+            seconds_to_70_percent_of_fair_share: seconds_to_return(healed, recovery),
+            share: share(healed),
+        }),
+        failed: ended.record.total() - ended.record.count(Class::Ok),
+        cpu_ns_per_request: cpu_ns / answered.max(1),
+        verdict,
+        reasons,
+    };
+    let plot = Plot {
+        name: arm.name.into(),
+        healthy: curve(&healthy_times),
+        gray: curve(&gray_times),
+        timeline: timeline(samples),
+        onset_s: onset.as_secs_f64(),
+        recovery_s: recovery.as_secs_f64(),
+        schedule_hash: format!("{:016x}", ended.schedule_hash),
+    };
+    (result, plot)
+}
+
+/// Samples are sorted by their intended start.
+fn between(samples: &[Sample], from: Duration, until: Duration) -> &[Sample] {
+    let from = samples.partition_point(|sample| sample.intended < from);
+    let until = samples.partition_point(|sample| sample.intended < until);
+    &samples[from..until]
+}
+
+fn times(samples: &[Sample]) -> Histogram<u64> {
+    let mut histogram = Histogram::new(3).expect("three digits are valid");
+    for sample in samples {
+        histogram.saturating_record(sample.response.as_nanos());
+    }
+    histogram
+}
+
+/// Of the requests of a time, the part that the gray endpoint answered.
+fn share(samples: &[Sample]) -> f64 {
+    let gray = samples
+        .iter()
+        .filter(|sample| sample.origin == Some(GRAY))
+        .count();
+    gray as f64 / samples.len().max(1) as f64
+}
+
+/// Until the end of the first second in which the endpoint has 70 % of its fair share.
+fn seconds_to_return(samples: &[Sample], recovery: Duration) -> Option<f64> {
+    let step = Duration::from_millis(100);
+    let window = Duration::from_secs(1);
+    let last = samples.last()?.intended;
+    let mut from = recovery;
+    while from + window <= last + step {
+        let part = between(samples, from, from + window);
+        if share(part) >= 0.7 / ENDPOINTS as f64 {
+            return Some((from + window).saturating_sub(recovery).as_secs_f64());
+        }
+        from += step;
+    }
+    None
+}
+
+fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let quantiles = [
+        0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98, 0.985,
+        0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999,
+    ];
+    let point = |&q: &f64| (1.0 / (1.0 - q), histogram.value_at_quantile(q) as f64 / 1e6);
+    quantiles.iter().map(point).collect()
+}
+
+fn timeline(samples: &[Sample]) -> Vec<TimePoint> {
+    let step = Duration::from_millis(250);
+    let mut points = Vec::new();
+    let mut from = Duration::ZERO;
+    let last = samples
+        .last()
+        .map_or(Duration::ZERO, |sample| sample.intended);
+    while from <= last {
+        let part = between(samples, from, from + step);
+        if !part.is_empty() {
+            points.push(TimePoint {
+                seconds: (from + step / 2).as_secs_f64(),
+                p99_ms: times(part).value_at_quantile(0.99) as f64 / 1e6,
+                share: share(part),
+            });
+        }
+        from += step;
+    }
+    points
+}

@@ -1,0 +1,224 @@
+//! `report.html`: one file that needs nothing else.
+
+use std::fmt::Write as _;
+
+use super::report::{self, COLUMNS, DemoReport, Plot, TimePoint};
+use super::svg::{Axis, Chart, Scale, Series, escape};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ground:#fff;--ink:#1c1f24;--faint:#d9dde3;--band:#e9b94933}\
+@media(prefers-color-scheme:dark){:root{--ground:#14171b;--ink:#e3e6ea;--faint:#343a42;--band:#e9b94926}}\
+body{margin:2rem auto;max-width:900px;padding:0 1rem;background:var(--ground);color:var(--ink);\
+font:15px/1.5 system-ui,sans-serif}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}\
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13px}\
+th,td{padding:.3rem .5rem;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}\
+th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}\
+svg text{fill:var(--ink);font:12px system-ui,sans-serif}.grid{stroke:var(--faint)}\
+.band{fill:var(--band)}.line{fill:none;stroke-width:2;stroke-linejoin:round}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}";
+
+pub(crate) fn render(report: &DemoReport, plots: &[Plot]) -> String {
+    let mut out = String::with_capacity(64 * 1024);
+    let s = &report.scenario;
+    let _ = write!(
+        out,
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>Evenkeel: one gray endpoint\
+         </title><style>{STYLE}</style><h1>One gray endpoint, five ways to balance</h1>\
+         <p>{} endpoints with {} servers each, service time {}, Poisson arrivals at {}/s over {} \
+         connections, {} shards. After {} s one endpoint becomes {} times slower, for {} s. Every \
+         arm gets the same schedule and the same work. Times run from the intended start of a \
+         request to its last byte; failures stay in at their age.</p>",
+        s.endpoints,
+        s.servers_per_endpoint,
+        escape(&s.service),
+        s.rate_per_second,
+        s.connections,
+        s.shards,
+        s.healthy_ns as f64 / 1e9,
+        s.gray_factor,
+        s.gray_ns as f64 / 1e9,
+    );
+    for sentence in report::sentences(report) {
+        let _ = write!(out, "<p><strong>{}</strong></p>", escape(&sentence));
+    }
+    table(&mut out, report);
+    section(
+        &mut out,
+        "Response time while one endpoint is gray, by quantile",
+        &quantiles(plots),
+    );
+    section(
+        &mut out,
+        "p99 over time",
+        &over_time(plots, "p99, ms", Scale::Log, |p| p.p99_ms),
+    );
+    let share = over_time(plots, "share of requests, %", Scale::Linear, |p| {
+        p.share * 100.0
+    });
+    section(&mut out, "Share of the gray endpoint over time", &share);
+    facts(&mut out, report);
+    out.push_str("</html>\n");
+    out
+}
+
+fn table(out: &mut String, report: &DemoReport) {
+    out.push_str("<table><tr>");
+    for column in COLUMNS {
+        let _ = write!(out, "<th>{column}</th>");
+    }
+    out.push_str("</tr>");
+    for row in report::rows(report) {
+        out.push_str("<tr>");
+        for cell in row {
+            let _ = write!(out, "<td>{}</td>", escape(&cell));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</table>");
+}
+
+fn section(out: &mut String, title: &str, svg: &str) {
+    let _ = write!(out, "<h2>{title}</h2>{svg}");
+}
+
+fn quantiles(plots: &[Plot]) -> String {
+    let mut series: Vec<Series<'_>> = plots
+        .iter()
+        .enumerate()
+        .map(|(colour, plot)| Series {
+            name: &plot.name,
+            points: plot.gray.clone(),
+            colour,
+            dashed: false,
+        })
+        .collect();
+    if let Some(plot) = plots.last() {
+        let points = plot.healthy.clone();
+        series.push(Series {
+            name: "all healthy",
+            points,
+            colour: 5,
+            dashed: true,
+        });
+    }
+    let tick = |at: f64, text: &str| (at, text.to_owned());
+    Chart {
+        title: "Response time by quantile",
+        x: Axis {
+            label: "quantile",
+            scale: Scale::Log,
+            ticks: vec![
+                tick(1.0, "0"),
+                tick(2.0, "50 %"),
+                tick(10.0, "90 %"),
+                tick(100.0, "99 %"),
+                tick(1000.0, "99.9 %"),
+            ],
+        },
+        y: Axis {
+            label: "response time, ms",
+            scale: Scale::Log,
+            ticks: log_ticks(&series),
+        },
+        series,
+        band: None,
+    }
+    .render()
+}
+
+fn over_time(
+    plots: &[Plot],
+    label: &str,
+    scale: Scale,
+    value: impl Fn(&TimePoint) -> f64,
+) -> String {
+    let series: Vec<Series<'_>> = plots
+        .iter()
+        .enumerate()
+        .map(|(colour, plot)| Series {
+            name: &plot.name,
+            points: plot
+                .timeline
+                .iter()
+                .map(|point| (point.seconds, value(point)))
+                .collect(),
+            colour,
+            dashed: false,
+        })
+        .collect();
+    let last = series
+        .iter()
+        .flat_map(|s| s.points.iter())
+        .fold(0.0f64, |m, p| m.max(p.0));
+    let seconds = (0..=last.ceil() as u32).filter(|second| last < 10.0 || second % 2 == 0);
+    let ticks = match scale {
+        Scale::Log => log_ticks(&series),
+        Scale::Linear => (0..=6)
+            .map(|n| (f64::from(n * 5), (n * 5).to_string()))
+            .collect(),
+    };
+    let band = plots
+        .first()
+        .map(|plot| (plot.onset_s, plot.recovery_s, "one endpoint is gray"));
+    Chart {
+        title: label,
+        x: Axis {
+            label: "seconds",
+            scale: Scale::Linear,
+            ticks: seconds
+                .map(|second| (f64::from(second), second.to_string()))
+                .collect(),
+        },
+        y: Axis {
+            label,
+            scale,
+            ticks,
+        },
+        series,
+        band,
+    }
+    .render()
+}
+
+/// 1, 2, 5, 10 and so on around the data.
+fn log_ticks(series: &[Series<'_>]) -> Vec<(f64, String)> {
+    let values = || {
+        series
+            .iter()
+            .flat_map(|s| s.points.iter())
+            .map(|p| p.1)
+            .filter(|v| *v > 0.0)
+    };
+    let low = values().fold(f64::MAX, f64::min);
+    let high = values().fold(1.0, f64::max);
+    let ladder = (-2..5).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+    let all: Vec<f64> = ladder.collect();
+    let first = all.iter().rposition(|&at| at <= low).unwrap_or(0);
+    let last = all
+        .iter()
+        .position(|&at| at >= high)
+        .unwrap_or(all.len() - 1);
+    all[first.min(last)..=last]
+        .iter()
+        .map(|&at| (at, format!("{at}")))
+        .collect()
+}
+
+fn facts(out: &mut String, report: &DemoReport) {
+    let _ = write!(out, "<h2>What stands behind the numbers</h2><dl>");
+    let seed = report.seed.to_string();
+    let mut facts = vec![("seed", seed), ("schedule", report.schedule_hash.clone())];
+    if let Some(honesty) = report.honesty.as_object() {
+        for (name, value) in honesty {
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            facts.push((name, text));
+        }
+    }
+    for (name, value) in facts {
+        let _ = write!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
+    }
+    out.push_str("</dl>");
+}
