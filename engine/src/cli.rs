@@ -67,20 +67,31 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Check { config } => check(&config),
-        Command::Schema => {
-            println!("{:#}", config::schema::schema());
-            ExitCode::SUCCESS
+        Command::Schema => print_line(&format!("{:#}", config::schema::schema())),
+    }
+}
+
+/// Writes to standard output. A reader that has seen enough, such as `head`, is no failure.
+fn print_line(text: &str) -> ExitCode {
+    use std::io::Write as _;
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            eprintln!("evenkeel: cannot write to standard output: {error}");
+            ExitCode::FAILURE
         }
+        _ => ExitCode::SUCCESS,
     }
 }
 
 const BAD_CONFIGURATION: u8 = 2;
+/// No configuration is longer; what is, is another file.
+const LONGEST_FILE: u64 = 4 << 20;
 
 /// Reads a file; what is wrong goes to standard error.
 fn read(path: &Path) -> Result<(config::Parsed, String), ExitCode> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        eprintln!("{name}: cannot read: {error}; give the path of a TOML file with --config");
+    let text = read_text(path).map_err(|why| {
+        eprintln!("{name}: cannot read: {why}; give the path of a TOML file with --config");
         ExitCode::from(BAD_CONFIGURATION)
     })?;
     match config::parse(&text, &name) {
@@ -90,6 +101,29 @@ fn read(path: &Path) -> Result<(config::Parsed, String), ExitCode> {
             Err(ExitCode::from(BAD_CONFIGURATION))
         }
     }
+}
+
+/// The text of a file, or why not.
+fn read_text(path: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LONGEST_FILE + 1).read_to_end(&mut bytes))
+        .map_err(|error| plain(&error))?;
+    if bytes.len() as u64 > LONGEST_FILE {
+        return Err(format!("it is longer than {} MiB", LONGEST_FILE >> 20));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        format!("line {line} is not UTF-8")
+    })
+}
+
+/// The system's words without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 fn warn(parsed: &config::Parsed, config: &Config) {
@@ -106,13 +140,12 @@ fn check(path: &Path) -> ExitCode {
             warn(&parsed, &parsed.config);
             let config = &parsed.config;
             let endpoints: usize = config.upstreams.iter().map(|u| u.endpoints.len()).sum();
-            println!(
+            print_line(&format!(
                 "{name}: ok: {} listener(s), {} route(s), {} upstream(s), {endpoints} endpoint(s)",
                 config.listeners.len(),
                 config.routes.len(),
                 config.upstreams.len(),
-            );
-            ExitCode::SUCCESS
+            ))
         }
         Err(code) => code,
     }

@@ -6,7 +6,6 @@ use evenkeel_base::Duration;
 
 use super::choice::choice;
 use super::reader::Reader;
-use super::report::Meaning;
 use super::section::{Form, Kind, Preset, Section, Zero, key};
 use super::shards::Shards;
 use super::value;
@@ -17,8 +16,6 @@ pub struct Engine {
     pub runtime: Runtime,
     /// `None`: no admin listener.
     pub admin: Option<SocketAddr>,
-    /// Empty: none is asked for.
-    pub admin_token: String,
     pub drain_timeout: Duration,
     /// Requests in flight in the process.
     pub max_inflight: Option<u32>,
@@ -27,7 +24,7 @@ pub struct Engine {
 choice! {
     /// How shards talk to the kernel.
     Runtime {
-        /// io_uring, else epoll.
+        /// The best that the host allows.
         Auto = "auto",
         Uring = "uring",
         Epoll = "epoll",
@@ -50,23 +47,17 @@ pub(super) static ENGINE: Section = Section {
         key(
             "runtime",
             Kind::Choice {
-                words: Runtime::WORDS,
-                later: &[],
+                words: &["auto", "uring"],
+                later: &["epoll", "glommio"],
             },
             Preset::Toml("\"auto\""),
-            "How shards talk to the kernel; auto is uring, else epoll with one warning line.",
+            "How shards talk to the kernel; auto takes the best that the host allows.",
         ),
         key(
             "admin",
             Kind::BindOrEmpty,
             Preset::Toml("\"127.0.0.1:9901\""),
             "Address of the admin listener; \"\" turns it off.",
-        ),
-        key(
-            "admin_token",
-            Kind::Token,
-            Preset::Toml("\"\""),
-            "Bearer token that the admin listener asks of POST requests; \"\" asks for none.",
         ),
         key(
             "drain_timeout",
@@ -85,7 +76,7 @@ pub(super) static ENGINE: Section = Section {
         ),
     ],
     sections: &[],
-    later: &["access_log"],
+    later: &["admin_token", "access_log"],
 };
 
 impl Engine {
@@ -97,13 +88,9 @@ impl Engine {
                 Some("") => Ok(None),
                 _ => value::address(given, "\"127.0.0.1:9901\", or \"\" for none").map(Some),
             }),
-            admin_token: reader.required("admin_token", |given, _| value::token(given)),
             drain_timeout: reader.duration("drain_timeout"),
             max_inflight: reader.cap("max_inflight"),
         };
-        if let Some(cap) = engine.max_inflight {
-            reader.divided("max_inflight", cap, Meaning::Cap);
-        }
         reader.finish();
         engine
     }

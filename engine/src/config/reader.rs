@@ -212,6 +212,13 @@ impl<'a> Reader<'a> {
             self.error(at, section.name(), value::refused(value, &expected));
             return Vec::new();
         };
+        if items.is_empty() {
+            let text = format!(
+                "is an empty list, expected at least one {}",
+                section.header()
+            );
+            self.error(at, section.name(), text);
+        }
         let mut readers = Vec::new();
         for item in items.iter() {
             let at = item.span().start;

@@ -4,6 +4,7 @@ use evenkeel_base::Duration;
 
 use super::nearest::nearest;
 use super::reader::Reader;
+use super::report::Report;
 use super::section::{Form, Kind, Preset, Section, Zero, key};
 use super::upstream::Upstream;
 use super::value;
@@ -82,22 +83,33 @@ impl Route {
         let mut routes: Vec<Route> = Vec::new();
         for reader in readers {
             let (at, report) = (reader.at("path_prefix"), reader.report());
+            let (prefix, host) = (reader.written("path_prefix"), reader.written("host"));
             let route = Route::read(reader, upstreams);
-            if let Some(hiding) = routes.iter().position(|earlier| earlier.covers(&route)) {
-                let number = hiding + 1;
-                let same = (&routes[hiding].path_prefix, &routes[hiding].host)
-                    == (&route.path_prefix, &route.host);
-                if same {
-                    let text = format!("route {number} above matches the same, remove one of them");
-                    report.error(at, "route.path_prefix", text);
-                } else {
-                    let text = format!("never matches, put it before route {number} above");
-                    report.warning(at, "route.path_prefix", text);
-                }
+            // A refused match is reported already, and a default stands in its place.
+            let stands = prefix.is_none_or(|prefix| prefix == route.path_prefix)
+                && host.is_none_or(|host| host.eq_ignore_ascii_case(&route.host));
+            if stands {
+                route.compare(&routes, at, report);
             }
             routes.push(route);
         }
         routes
+    }
+
+    /// Reports an earlier route that takes all of this one's requests.
+    fn compare(&self, earlier: &[Route], at: usize, report: &Report) {
+        let Some(index) = earlier.iter().position(|earlier| earlier.covers(self)) else {
+            return;
+        };
+        let number = index + 1;
+        let hiding = &earlier[index];
+        if hiding.path_prefix == self.path_prefix && hiding.host == self.host {
+            let text = format!("route {number} above matches the same, remove one of them");
+            report.error(at, "route.path_prefix", text);
+        } else {
+            let text = format!("never matches, put it before route {number} above");
+            report.warning(at, "route.path_prefix", text);
+        }
     }
 
     fn read(mut reader: Reader<'_>, upstreams: &[Upstream]) -> Route {

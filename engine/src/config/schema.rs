@@ -86,7 +86,6 @@ fn kind(kind: &Kind) -> Value {
         Kind::BindOrEmpty => {
             json!({ "anyOf": [{ "const": "" }, { "type": "string", "pattern": ADDRESS }] })
         }
-        Kind::Token => json!({ "type": "string", "pattern": "^[!-~]*$" }),
         Kind::Name | Kind::UpstreamName => {
             json!({ "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" })
         }

@@ -84,8 +84,6 @@ pub enum Kind {
     BindOrEmpty,
     /// `IP:port` to connect to.
     Address,
-    /// Text for an HTTP header field, or empty.
-    Token,
     /// Letters, digits, `-`, `_` and `.`.
     Name,
     /// The name of an upstream.

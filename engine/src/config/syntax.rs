@@ -31,6 +31,7 @@ pub(super) fn explain(text: &str, errors: &[Error]) -> Vec<Found> {
 fn sentence(message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join(" ");
     let unquoted = [
+        "string values must be quoted",
         "invalid boolean",
         "invalid float",
         "invalid integer",

@@ -16,7 +16,9 @@ endpoints = [\"127.0.0.1:9001\"]
 ";
 
 fn config(text: &str) -> Config {
-    parse(text, "test.toml").unwrap_or_else(|problems| panic!("{problems}\n{text}")).config
+    parse(text, "test.toml")
+        .unwrap_or_else(|problems| panic!("{problems}\n{text}"))
+        .config
 }
 
 /// Every line about a file that cannot be used.
@@ -33,8 +35,12 @@ fn a_listener_and_an_upstream_are_enough() {
     assert_eq!(config.listeners.len(), 1);
     assert_eq!(config.upstreams[0].name, "default");
     let timeout = Duration::from_secs(15);
-    let everything =
-        Route { path_prefix: "/".into(), host: String::new(), upstream: 0, timeout };
+    let everything = Route {
+        path_prefix: "/".into(),
+        host: String::new(),
+        upstream: 0,
+        timeout,
+    };
     assert_eq!(config.routes, [everything]);
 }
 
@@ -43,16 +49,40 @@ fn defaults_are_those_of_the_contract() {
     let config = config(MINIMAL);
     let ms = Duration::from_millis;
     let engine = &config.engine;
-    assert_eq!((&engine.shards, engine.runtime), (&Shards::All, Runtime::Auto));
+    assert_eq!(
+        (&engine.shards, engine.runtime),
+        (&Shards::All, Runtime::Auto)
+    );
     assert_eq!(engine.admin, Some("127.0.0.1:9901".parse().unwrap()));
-    assert_eq!((engine.drain_timeout, engine.max_inflight), (ms(30_000), None));
-    assert_eq!(config.state, State { inflight: Placement::PerLoop, latency: Placement::PerLoop });
+    assert_eq!(
+        (engine.drain_timeout, engine.max_inflight),
+        (ms(30_000), None)
+    );
+    assert_eq!(
+        config.state,
+        State {
+            inflight: Placement::PerLoop,
+            latency: Placement::PerLoop
+        }
+    );
     let listener = &config.listeners[0];
-    assert_eq!((listener.max_connections, listener.backlog), (100_000, 4_096));
+    assert_eq!(
+        (listener.max_connections, listener.backlog),
+        (100_000, 4_096)
+    );
     assert_eq!(listener.header_timeout, ms(10_000));
-    assert_eq!((listener.idle_timeout, listener.body_timeout), (ms(60_000), ms(30_000)));
-    assert_eq!((listener.max_header_bytes, listener.max_headers), (65_536, 100));
-    assert_eq!((listener.max_body_bytes, listener.forwarded), (None, Forwarded::XForwarded));
+    assert_eq!(
+        (listener.idle_timeout, listener.body_timeout),
+        (ms(60_000), ms(30_000))
+    );
+    assert_eq!(
+        (listener.max_header_bytes, listener.max_headers),
+        (65_536, 100)
+    );
+    assert_eq!(
+        (listener.max_body_bytes, listener.forwarded),
+        (None, Forwarded::XForwarded)
+    );
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.balance, Balance::P2cEwma);
     let ewma = Ewma {
@@ -72,7 +102,11 @@ fn defaults_are_those_of_the_contract() {
         probe_on_return: true,
     };
     assert_eq!(upstream.outlier, outlier);
-    let limiter = Limiter { enforce: true, kind: LimiterKind::Off, initial: 20 };
+    let limiter = Limiter {
+        enforce: true,
+        kind: LimiterKind::Off,
+        initial: 20,
+    };
     assert_eq!(upstream.limiter, limiter);
     let breaker = Breaker {
         enforce: true,
@@ -84,8 +118,17 @@ fn defaults_are_those_of_the_contract() {
         probe_lease: ms(5_000),
     };
     assert_eq!(upstream.breaker, breaker);
-    assert_eq!(upstream.retry, Retry { per_try_timeout: None });
-    let pool = Pool { max_idle: 100, idle_timeout: ms(60_000), connect_timeout: ms(1_000) };
+    assert_eq!(
+        upstream.retry,
+        Retry {
+            per_try_timeout: None
+        }
+    );
+    let pool = Pool {
+        max_idle: 100,
+        idle_timeout: ms(60_000),
+        connect_timeout: ms(1_000),
+    };
     assert_eq!(upstream.pool, pool);
 }
 
@@ -93,7 +136,7 @@ fn defaults_are_those_of_the_contract() {
 fn every_value_arrives_in_its_field() {
     let config = config(
         r#"
-engine = { shards = "0,2-3", runtime = "epoll", admin = "", drain_timeout = "0", max_inflight = 7 }
+engine = { shards = "0,2-3", runtime = "uring", admin = "", drain_timeout = "0", max_inflight = 7 }
 state = { mode = "shared", latency = "per-loop" }
 [[listener]]
 bind = "[::1]:0"
@@ -119,23 +162,49 @@ retry.per_try_timeout = "1.5s"
 "#,
     );
     assert_eq!(config.engine.shards, Shards::Cores(vec![0, 2, 3]));
-    assert_eq!((config.engine.runtime, config.engine.admin), (Runtime::Epoll, None));
-    assert_eq!((config.engine.drain_timeout, config.engine.max_inflight), (Duration::ZERO, Some(7)));
-    assert_eq!(config.state, State { inflight: Placement::Shared, latency: Placement::PerLoop });
+    assert_eq!(
+        (config.engine.runtime, config.engine.admin),
+        (Runtime::Uring, None)
+    );
+    assert_eq!(
+        (config.engine.drain_timeout, config.engine.max_inflight),
+        (Duration::ZERO, Some(7))
+    );
+    assert_eq!(
+        config.state,
+        State {
+            inflight: Placement::Shared,
+            latency: Placement::PerLoop
+        }
+    );
     assert_eq!(config.listeners[0].bind, "[::1]:0".parse().unwrap());
     assert_eq!(config.listeners[0].max_body_bytes, Some(16));
     assert_eq!(config.listeners[0].forwarded, Forwarded::Both);
     let timeout = Duration::from_millis(250);
-    let route =
-        Route { path_prefix: "/api/".into(), host: "api.example".into(), upstream: 1, timeout };
+    let route = Route {
+        path_prefix: "/api/".into(),
+        host: "api.example".into(),
+        upstream: 1,
+        timeout,
+    };
     assert_eq!(config.routes, [route]);
     let b = &config.upstreams[1];
-    let weighted = Endpoint { address: "[::1]:2".parse().unwrap(), weight: 3 };
+    let weighted = Endpoint {
+        address: "[::1]:2".parse().unwrap(),
+        weight: 3,
+    };
     assert_eq!(b.endpoints[1], weighted);
     assert_eq!(b.balance, Balance::LeastRequest);
     assert_eq!(b.ewma.averaging, Averaging::Alpha(1.0));
     assert_eq!(b.ewma.initial, Initial::Latency(Duration::from_millis(5)));
-    assert_eq!(b.limiter, Limiter { enforce: false, kind: LimiterKind::Fixed, initial: 64 });
+    assert_eq!(
+        b.limiter,
+        Limiter {
+            enforce: false,
+            kind: LimiterKind::Fixed,
+            initial: 64
+        }
+    );
     assert_eq!(b.breaker.kind, BreakerKind::Consecutive);
     assert_eq!(b.retry.per_try_timeout, Some(Duration::from_millis(1_500)));
 }
@@ -147,6 +216,7 @@ fn numbers_that_shards_cannot_divide_are_odd_and_usable() {
 max_inflight = 3
 [[listener]]
 bind = \"127.0.0.1:8080\"
+max_connections = 3
 [[upstream]]
 endpoints = [\"127.0.0.1:9001\"]
 [upstream.limiter]
@@ -163,9 +233,9 @@ consecutive_failures = 7
     assert_eq!(
         lines,
         [
-            format!("f:2:16: warning: engine.max_inflight: is 3 {cap} 3 or fewer"),
-            format!("f:9:11: warning: upstream.limiter.initial: is 2 {cap} 2 or fewer"),
-            "f:11:24: warning: upstream.outlier.consecutive_failures: is 7 for the process, so that \
+            format!("f:5:19: warning: listener.max_connections: is 3 {cap} 3 or fewer"),
+            format!("f:10:11: warning: upstream.limiter.initial: is 2 {cap} 2 or fewer"),
+            "f:12:24: warning: upstream.outlier.consecutive_failures: is 7 for the process, so that \
              some of 4 shards act on a single failure; set it to 8 or more, or engine.shards to 3 \
              or fewer"
                 .to_owned(),

@@ -217,15 +217,3 @@ pub(super) fn duration_or_word(
             .map_err(|refusal| format!("{refusal}, or {word:?}")),
     }
 }
-
-/// Visible ASCII, so that it can stand in a header field; empty is allowed.
-pub(super) fn token(value: &DeValue<'_>) -> Result<String, String> {
-    const EXPECTED: &str = "visible ASCII characters without spaces, or \"\" for none";
-    let written = value
-        .as_str()
-        .filter(|written| written.bytes().all(|b| b.is_ascii_graphic()));
-    // What is refused is not shown: it may be a secret with a slip in it.
-    written
-        .map(str::to_owned)
-        .ok_or_else(|| format!("expected {EXPECTED}"))
-}

@@ -11,9 +11,16 @@ use super::{MINIMAL, config, refusal};
 
 /// Dotted paths of every key in a schema object.
 fn schema_keys(object: &Value, path: &str, keys: &mut BTreeSet<String>) {
-    assert_eq!(object["additionalProperties"], false, "{path}: unknown keys are refused");
+    assert_eq!(
+        object["additionalProperties"], false,
+        "{path}: unknown keys are refused"
+    );
     for (name, property) in object["properties"].as_object().unwrap() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         if property["type"] == "object" {
             schema_keys(property, &path, keys);
         } else if property["items"]["type"] == "object" {
@@ -42,10 +49,16 @@ fn with_line(section: &Section, line: &str) -> (String, usize) {
     }
     // Keys that the minimal file gives are replaced by the line.
     let name = line.split(' ').next().unwrap();
-    let kept: Vec<&str> = MINIMAL.lines().filter(|kept| !kept.starts_with(name)).collect();
+    let kept: Vec<&str> = MINIMAL
+        .lines()
+        .filter(|kept| !kept.starts_with(name))
+        .collect();
     let text = match section.path {
         "" => return (format!("{line}\n{MINIMAL}"), 1),
-        "listener" => format!("{}\n[[upstream]]\nendpoints = [\"127.0.0.1:9001\"]\n", kept[..2.min(kept.len())].join("\n")),
+        "listener" => format!(
+            "{}\n[[upstream]]\nendpoints = [\"127.0.0.1:9001\"]\n",
+            kept[..2.min(kept.len())].join("\n")
+        ),
         _ => format!("{}\n", kept.join("\n")),
     };
     match section.path {
@@ -54,7 +67,10 @@ fn with_line(section: &Section, line: &str) -> (String, usize) {
             (text, 2)
         }
         "upstream" => (format!("{text}{line}\n"), text.lines().count() + 1),
-        _ => (format!("{text}{}\n{line}\n", section.header()), text.lines().count() + 2),
+        _ => (
+            format!("{text}{}\n{line}\n", section.header()),
+            text.lines().count() + 2,
+        ),
     }
 }
 
@@ -86,7 +102,10 @@ fn the_reader_looks_at_every_key_and_at_no_other() {
         let (text, line) = with_line(section, "qqqqqqqq = 1");
         let lines = refusal(&text);
         let start = format!("f:{line}:1: {}: unknown key", section.path_of("qqqqqqqq"));
-        assert!(lines.iter().any(|line| line.starts_with(&start)), "{start}\n{lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with(&start)),
+            "{start}\n{lines:#?}"
+        );
     }
 }
 
@@ -94,10 +113,14 @@ fn the_reader_looks_at_every_key_and_at_no_other() {
 fn what_comes_later_is_in_no_schema_and_refused_everywhere() {
     for section in sections() {
         for name in section.later {
-            assert!(section.keys.iter().all(|key| key.name != *name), "{name} is both");
+            assert!(
+                section.keys.iter().all(|key| key.name != *name),
+                "{name} is both"
+            );
             let (text, line) = with_line(section, &format!("{name} = 1"));
             let path = section.path_of(name);
-            let expected = format!("f:{line}:1: {path}: is not available in this version, remove it");
+            let expected =
+                format!("f:{line}:1: {path}: is not available in this version, remove it");
             let lines = refusal(&text);
             assert!(lines.contains(&expected), "{expected}\n{lines:#?}");
         }
@@ -108,13 +131,19 @@ fn what_comes_later_is_in_no_schema_and_refused_everywhere() {
 fn written_out(object: &Value, path: &str, file: &mut String) {
     let mut tables = Vec::new();
     for (name, property) in object["properties"].as_object().unwrap() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
         match (&property["default"], path.as_str()) {
             (Value::Null, "listener.bind") => file.push_str("bind = \"127.0.0.1:8080\"\n"),
             (Value::Null, "upstream.endpoints") => {
                 let weight = &property["items"]["anyOf"][1]["properties"]["weight"]["default"];
                 let address = "address = \"127.0.0.1:9001\"";
-                file.push_str(&format!("endpoints = [{{ {address}, weight = {weight} }}]\n"));
+                file.push_str(&format!(
+                    "endpoints = [{{ {address}, weight = {weight} }}]\n"
+                ));
             }
             (Value::Null, _) if property["type"] == "object" => tables.push((path, property, 1)),
             (Value::Null, _) if property["items"]["type"] == "object" => {
@@ -146,11 +175,21 @@ fn the_schemas_defaults_are_the_parsers() {
 fn both_ends_of_every_range_are_accepted() {
     for section in sections() {
         for key in section.keys {
-            let Kind::Count { least, most } = key.kind else { continue };
-            let address = if section.form == Form::Inline { "address = \"1.1.1.1:1\", " } else { "" };
+            let Kind::Count { least, most } = key.kind else {
+                continue;
+            };
+            let address = if section.form == Form::Inline {
+                "address = \"1.1.1.1:1\", "
+            } else {
+                ""
+            };
             for number in [least, most] {
                 let (text, _) = with_line(section, &format!("{address}{} = {number}", key.name));
-                assert!(parse(&text, "f").is_ok(), "{}\n{text}", parse(&text, "f").unwrap_err());
+                assert!(
+                    parse(&text, "f").is_ok(),
+                    "{}\n{text}",
+                    parse(&text, "f").unwrap_err()
+                );
             }
         }
     }
@@ -174,7 +213,10 @@ fn required_keys_of_schema_and_reader_agree() {
         assert_eq!(required, expected, "{}", section.path);
     }
     let schema = schema::schema();
-    assert_eq!(schema["required"], serde_json::json!(["listener", "upstream"]));
+    assert_eq!(
+        schema["required"],
+        serde_json::json!(["listener", "upstream"])
+    );
 }
 
 /// `UPDATE_DOCS=1` rewrites the page.

@@ -12,7 +12,10 @@ fn examples() -> Vec<PathBuf> {
     let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
         .collect();
     files.sort();
     files
@@ -21,8 +24,16 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn examples_are_accepted_without_a_warning_on_one_or_two_shards() {
     let files = examples();
-    for name in ["api-front.toml", "gateway.toml", "minimal.toml", "sidecar.toml"] {
-        assert!(files.iter().any(|file| file.ends_with(name)), "{name} is there");
+    for name in [
+        "api-front.toml",
+        "gateway.toml",
+        "minimal.toml",
+        "sidecar.toml",
+    ] {
+        assert!(
+            files.iter().any(|file| file.ends_with(name)),
+            "{name} is there"
+        );
     }
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
@@ -46,11 +57,16 @@ fn examples_fit_the_schema() {
 #[test]
 fn the_validator_of_this_test_refuses() {
     let schema = schema::schema();
-    let file = |upstream: Value| {
-        serde_json::json!({ "listener": [{ "bind": "127.0.0.1:1" }], "upstream": [upstream] })
-    };
+    let file = |upstream: Value| serde_json::json!({ "listener": [{ "bind": "127.0.0.1:1" }], "upstream": [upstream] });
     let endpoints = serde_json::json!(["127.0.0.1:1"]);
-    assert_eq!(misfit(&file(serde_json::json!({ "endpoints": endpoints })), &schema, "$"), None);
+    assert_eq!(
+        misfit(
+            &file(serde_json::json!({ "endpoints": endpoints })),
+            &schema,
+            "$"
+        ),
+        None
+    );
     for wrong in [
         serde_json::json!({}),
         serde_json::json!({ "endpoints": [] }),
@@ -59,7 +75,10 @@ fn the_validator_of_this_test_refuses() {
         serde_json::json!({ "endpoints": endpoints, "pool": { "maxidle": 1 } }),
         serde_json::json!({ "endpoints": endpoints, "ewma": { "alpha": 0 } }),
     ] {
-        assert!(misfit(&file(wrong.clone()), &schema, "$").is_some(), "{wrong}");
+        assert!(
+            misfit(&file(wrong.clone()), &schema, "$").is_some(),
+            "{wrong}"
+        );
     }
 }
 
@@ -78,12 +97,20 @@ fn misfit(value: &Value, schema: &Value, at: &str) -> Option<String> {
             },
             "const" => value == wanted,
             "enum" => wanted.as_array().unwrap().contains(value),
-            "anyOf" => wanted.as_array().unwrap().iter().any(|s| misfit(value, s, at).is_none()),
+            "anyOf" => wanted
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|s| misfit(value, s, at).is_none()),
             "minimum" => value.as_f64() >= wanted.as_f64(),
             "exclusiveMinimum" => value.as_f64() > wanted.as_f64(),
             "maximum" => value.as_f64() <= wanted.as_f64(),
-            "minItems" => value.as_array().is_some_and(|a| a.len() as u64 >= wanted.as_u64().unwrap()),
-            "maxItems" => value.as_array().is_some_and(|a| a.len() as u64 <= wanted.as_u64().unwrap()),
+            "minItems" => value
+                .as_array()
+                .is_some_and(|a| a.len() as u64 >= wanted.as_u64().unwrap()),
+            "maxItems" => value
+                .as_array()
+                .is_some_and(|a| a.len() as u64 <= wanted.as_u64().unwrap()),
             "required" => wanted
                 .as_array()
                 .unwrap()

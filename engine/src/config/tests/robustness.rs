@@ -19,7 +19,10 @@ fn survive(text: &str) {
     for problem in problems.iter() {
         assert!((1..=lines).contains(&problem.line), "{problem}");
         let line = text.split('\n').nth(problem.line - 1).unwrap();
-        assert!((1..=line.chars().count() + 1).contains(&problem.column), "{problem}");
+        assert!(
+            (1..=line.chars().count() + 1).contains(&problem.column),
+            "{problem}"
+        );
         assert!(!problem.to_string().contains('\n'), "{problem:?}");
     }
 }
@@ -64,6 +67,9 @@ fn deep_and_long_texts() {
     survive(&format!("a = {}", "[".repeat(100_000)));
     survive(&format!("{} = 1", "a.".repeat(100_000)));
     survive(&"x = 1\n".repeat(10_000));
-    survive(&format!("[[upstream]]\nendpoints = [{}]", "\"1.1.1.1:1\",".repeat(10_000)));
+    survive(&format!(
+        "[[upstream]]\nendpoints = [{}]",
+        "\"1.1.1.1:1\",".repeat(10_000)
+    ));
     survive(&"[[upstream]]\n".repeat(5_000));
 }
