@@ -1,9 +1,10 @@
 //! Which endpoint gets an attempt.
 //!
 //! Source: Mitzenmacher, "The power of two choices" (2001); Finagle's peak EWMA and the tower and
-//! linkerd balancers after it. Ours differs in four things: the draws are distinct; ties go to the
-//! endpoint with fewer recent picks (per weight), then to a coin, never to the first; the score
-//! divides by the square of the success mean; slow endpoints are looked at again (`rediscovery`).
+//! linkerd balancers after it. Ours differs in four things: the draws are distinct; ties and
+//! near ties go to the endpoint with fewer recent picks (per weight), then to a coin, never to the
+//! first; the score divides by the square of the success mean; slow endpoints are looked at again
+//! (`rediscovery`).
 //!
 //! `p2c-ewma` scores `(inflight + 1) * cost / weight`, smaller is better, with
 //! `cost = (latency + 1) / max(0.01, success)^2`, latency in ns and at least the age of the oldest
@@ -15,23 +16,26 @@
 //! O(endpoints); least-request O(endpoints).
 
 mod candidates;
+mod look;
 mod survey;
 
 use alloc::boxed::Box;
 use alloc::vec;
 
-use evenkeel_base::{Duration, Instant, Rng};
+use evenkeel_base::{Instant, Rng};
 
 use crate::attempts::Attempts;
 use crate::endpoint::EndpointId;
 use crate::inflight::Inflight;
 use crate::latency::{self, Latency};
-use crate::outcome::Outcome;
 use crate::outlier::Outlier;
 use crate::process::Process;
-use crate::rediscovery::{CREDIT_MAX, CREDIT_PER_PICK, Finding, SICK};
+use crate::rediscovery::SICK;
 use candidates::Candidates;
 use survey::Survey;
+
+/// Costs within this factor are a tie.
+const NEAR: f32 = 1.25;
 
 /// `balance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,25 +152,6 @@ impl Balance {
         self.survey.expire();
     }
 
-    /// A look has its result.
-    pub(crate) fn settle_look(
-        &self,
-        endpoint: EndpointId,
-        latency: Duration,
-        outcome: Outcome,
-        process: &Process,
-        now: Instant,
-    ) {
-        let finding = match (outcome, self.survey.median_latency_ns()) {
-            (Outcome::Ignored, _) => return,
-            (Outcome::Success, Some(median)) if latency.as_nanos() as f32 <= SICK * median => {
-                Finding::Well
-            }
-            _ => Finding::Sick,
-        };
-        process.endpoint(endpoint).rediscovery.settle(finding, now);
-    }
-
     /// What an endpoint is taken for before its first sample.
     fn unknown_ns(&self) -> f32 {
         match self.ewma.initial {
@@ -193,26 +178,36 @@ impl Balance {
         (latency, view.success)
     }
 
-    fn score(&self, loads: Loads<'_>, id: EndpointId, now: Instant) -> f32 {
-        let load = (loads.inflight.load(id) + 1) as f32 / self.weights[id.index()] as f32;
+    fn standing(&self, loads: Loads<'_>, id: EndpointId, now: Instant) -> Standing {
+        let load = self.load(loads, id);
         if self.kind != Kind::P2cEwma {
-            return load;
+            return Standing { load, cost: 1.0 };
         }
         let (mut latency, success) = self.learned(loads, id);
         if self.ewma.pending_age {
             let age = loads.attempts.oldest_age(id, now);
             latency = latency.max(age.as_nanos() as f32);
         }
-        load * cost_of(latency, success)
+        let cost = cost_of(latency, success);
+        Standing { load, cost }
+    }
+
+    fn load(&self, loads: Loads<'_>, id: EndpointId) -> f32 {
+        (loads.inflight.load(id) + 1) as f32 / self.weights[id.index()] as f32
     }
 
     fn better_of_two(&self, loads: Loads<'_>, now: Instant, rng: &mut Rng) -> EndpointId {
         let Some((a, b)) = self.candidates.draw_two(rng) else {
             return self.candidates.draw(rng);
         };
-        let (score_a, score_b) = (self.score(loads, a, now), self.score(loads, b, now));
-        if score_a != score_b {
-            return if score_a < score_b { a } else { b };
+        let (at_a, at_b) = (self.standing(loads, a, now), self.standing(loads, b, now));
+        let (better, worse) = if at_a.score() <= at_b.score() {
+            ((a, at_a), (b, at_b))
+        } else {
+            ((b, at_b), (a, at_a))
+        };
+        if !self.is_tie(loads, better, worse, now) {
+            return better.0;
         }
         let rate = |id: EndpointId| self.recent[id.index()] / self.weights[id.index()] as f32;
         let (rate_a, rate_b) = (rate(a), rate(b));
@@ -220,11 +215,30 @@ impl Balance {
         if a_wins { a } else { b }
     }
 
+    /// Equal loads, and costs that the means cannot tell apart: nearly equal, or within a factor
+    /// that a view of which nothing was heard for `explore_after` does not vouch for. Without this
+    /// an endpoint whose mean is a hair above its peers' gets nothing while nothing is in flight,
+    /// and its mean stays where it is.
+    fn is_tie(
+        &self,
+        loads: Loads<'_>,
+        (_, better): (EndpointId, Standing),
+        (id, worse): (EndpointId, Standing),
+        now: Instant,
+    ) -> bool {
+        if better.load != worse.load || worse.cost > SICK * better.cost {
+            return false;
+        }
+        let after = self.ewma.explore_after;
+        worse.cost <= NEAR * better.cost
+            || (!after.is_zero() && loads.latency.age(id, now) >= after)
+    }
+
     fn least_loaded(&self, loads: Loads<'_>, rng: &mut Rng) -> EndpointId {
         let ids = self.candidates.ids();
         let (mut best, mut least, mut ties) = (ids[0], f32::INFINITY, 0);
         for &id in ids {
-            let load = self.score(loads, id, Instant::ZERO);
+            let load = self.load(loads, id);
             if load < least {
                 (best, least, ties) = (id, load, 1);
             } else if load == least {
@@ -257,60 +271,19 @@ impl Balance {
         self.turn.current[best.index()] -= total;
         best
     }
+}
 
-    /// An endpoint that is due for a look, if this request may take it.
-    fn look(&mut self, loads: Loads<'_>, replay: Replay, now: Instant) -> Option<EndpointId> {
-        if !matches!(self.kind, Kind::P2c | Kind::P2cEwma) {
-            return None;
-        }
-        if self.survey.is_due(now) {
-            self.take_survey(loads, now);
-        }
-        self.credit = (self.credit + CREDIT_PER_PICK).min(CREDIT_MAX);
-        if replay == Replay::Once || self.credit < 1.0 {
-            return None;
-        }
-        let id = self.survey.next_suspect()?;
-        if loads.attempts.is_waiting(id) || !loads.outlier.admits(id) {
-            return None;
-        }
-        if !self.survey.is_sick(self.cost(loads, id)) {
-            self.survey.acquit(id);
-            return None;
-        }
-        let stamp = &loads.process.endpoint(id).rediscovery;
-        let quiet = loads.latency.age(id, now);
-        if !stamp.claim(self.ewma.explore_after, quiet, now) {
-            return None;
-        }
-        self.credit -= 1.0;
-        Some(id)
-    }
+/// Where an endpoint stands among the candidates; smaller is better.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// `(inflight + 1) / weight`.
+    load: f32,
+    cost: f32,
+}
 
-    fn take_survey(&mut self, loads: Loads<'_>, now: Instant) {
-        for recent in &mut self.recent {
-            *recent *= 0.5;
-        }
-        self.survey.start(now);
-        if self.kind != Kind::P2cEwma {
-            return;
-        }
-        for &id in self.candidates.ids() {
-            let view = loads.latency.view(id);
-            if let (Some(latency), false) = (view.latency_ns, loads.outlier.is_on_probe(id)) {
-                self.survey.add(latency, cost_of(latency, view.success));
-            }
-        }
-        self.survey.close();
-        if self.ewma.explore_after.is_zero() {
-            return;
-        }
-        for at in 0..self.candidates.ids().len() {
-            let id = self.candidates.ids()[at];
-            if self.survey.is_sick(self.cost(loads, id)) {
-                self.survey.suspect(id);
-            }
-        }
+impl Standing {
+    fn score(self) -> f32 {
+        self.load * self.cost
     }
 }
 

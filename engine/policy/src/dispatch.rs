@@ -20,6 +20,7 @@
 
 mod config;
 mod journal;
+mod records;
 mod request;
 mod snapshot;
 
@@ -34,12 +35,11 @@ use crate::balance::{Balance, Loads, Pick};
 use crate::breaker::{self, Breaker, Permit};
 use crate::endpoint::EndpointId;
 use crate::inflight::Inflight;
-use crate::latency::{Latency, Sample};
+use crate::latency::Latency;
 use crate::limiter::{self, Limiter};
 use crate::outcome::{Failure, Outcome};
 use crate::outlier::{Outlier, Ticket};
 use crate::process::Process;
-use crate::rediscovery::LOOK_WEIGHT;
 use crate::transition::Transition;
 pub use config::Config;
 use journal::Journal;
@@ -226,43 +226,8 @@ impl Dispatch {
     }
 
     #[must_use]
-    pub fn counters(&self) -> Counters {
-        Counters {
-            transitions_lost: self.journal.lost(),
-            ..self.counters
-        }
-    }
-
-    /// Of one endpoint; zeros for an id that this upstream does not have.
-    #[must_use]
-    pub fn endpoint_counters(&self, id: EndpointId) -> EndpointCounters {
-        let counters = self.endpoint_counters.get(id.index());
-        counters.copied().unwrap_or_default()
-    }
-
-    #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Everything at a glance, as far as this loop sees. Allocates: for the admin path.
-    #[must_use]
-    pub fn snapshot(&self, now: Instant) -> Snapshot {
-        let endpoints = self.config.weights.iter().enumerate();
-        Snapshot {
-            endpoints: endpoints
-                .map(|(index, weight)| self.endpoint_snapshot(index as u32, *weight, now))
-                .collect(),
-            limiter: LimiterSnapshot {
-                limit: self.limiter.limit(),
-                inflight: self.limiter.inflight(),
-            },
-            breaker: self.breaker.state(),
-            is_panicking: self.outlier.is_panicking(),
-            out: self.outlier.out(),
-            attempts: self.attempts.live(),
-            counters: self.counters(),
-        }
     }
 
     /// Panics when the parts disagree. Runs after every mutator in debug builds; O(endpoints).
@@ -389,43 +354,6 @@ impl Dispatch {
         }
     }
 
-    /// Latency and success of the endpoint.
-    fn sample(&mut self, attempt: &attempts::Attempt, outcome: Outcome, now: Instant) {
-        let endpoint = attempt.endpoint;
-        let latency = now - attempt.begun;
-        if outcome != Outcome::Ignored && self.latency.view(endpoint).latency_ns.is_none() {
-            self.balance.handle_first_sample();
-        }
-        let floor = if attempt.is_look { LOOK_WEIGHT } else { 0.0 };
-        let sample = Sample {
-            latency,
-            outcome,
-            floor,
-        };
-        self.latency.record(endpoint, sample, now);
-        if attempt.is_look {
-            self.balance
-                .settle_look(endpoint, latency, outcome, &self.process, now);
-        }
-    }
-
-    /// The guards hear the attempt's outcome, once.
-    fn settle(&mut self, attempt: &attempts::Attempt, outcome: Outcome, now: Instant) {
-        let endpoint = attempt.endpoint;
-        if outcome == Outcome::Failure {
-            self.endpoint_counters[endpoint.index()].failures += 1;
-        }
-        let ticket = attempt.ticket;
-        if let Some(transition) = self.outlier.record(endpoint, ticket, outcome, now) {
-            self.tell(transition);
-            self.tell_panic();
-        }
-        let gate = &self.process.half_open;
-        if let Some(transition) = self.breaker.record(attempt.permit, outcome, gate, now) {
-            self.tell(transition);
-        }
-    }
-
     /// Frees what the attempt holds. `None` when it is not this request's attempt any more.
     fn end(&mut self, request: &mut Request, attempt: AttemptId) -> Option<attempts::Attempt> {
         let (Phase::Trying(current) | Phase::Answering(current)) = request.phase else {
@@ -439,47 +367,6 @@ impl Dispatch {
         self.inflight.end(ended.endpoint);
         self.limiter.release();
         Some(ended)
-    }
-
-    fn tell(&mut self, transition: Transition) {
-        match transition {
-            Transition::Ejected { endpoint, .. } => {
-                self.endpoint_counters[endpoint.index()].ejections += 1;
-            }
-            Transition::BreakerOpened { .. } => self.counters.breaker_opened += 1,
-            Transition::BreakerHalfOpened => self.counters.breaker_half_opened += 1,
-            Transition::BreakerClosed => self.counters.breaker_closed += 1,
-            _ => {}
-        }
-        self.journal.push(transition);
-    }
-
-    fn tell_panic(&mut self) {
-        let is_panicking = self.outlier.is_panicking();
-        if core::mem::replace(&mut self.is_panicking, is_panicking) != is_panicking {
-            let out = self.outlier.out();
-            self.journal.push(if is_panicking {
-                Transition::PanicEntered { out }
-            } else {
-                Transition::PanicLeft { out }
-            });
-        }
-    }
-
-    fn endpoint_snapshot(&self, index: u32, weight: u32, now: Instant) -> EndpointSnapshot {
-        let id = EndpointId(index);
-        let view = self.latency.view(id);
-        EndpointSnapshot {
-            id,
-            weight,
-            inflight: self.inflight.load(id),
-            latency_ns: view.latency_ns.map(f64::from),
-            success: f64::from(view.success),
-            // Ejections end at the next pick; one that is due already is over.
-            ejected_until: self.outlier.ejected_until(id).filter(|until| *until > now),
-            is_on_probe: self.outlier.is_on_probe(id),
-            counters: self.endpoint_counters(id),
-        }
     }
 
     fn debug_check(&self) {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use evenkeel_base::Instant;
 
+use super::Dispatch;
 use crate::breaker;
 use crate::endpoint::EndpointId;
 
@@ -72,4 +73,57 @@ pub struct EndpointCounters {
     pub failures: u64,
     /// By the only detector there is: consecutive failures (and failed probes after them).
     pub ejections: u64,
+}
+
+impl Dispatch {
+    /// Everything at a glance, as far as this loop sees. Allocates: for the admin path.
+    #[must_use]
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
+        let endpoints = self.config.weights.iter().enumerate();
+        Snapshot {
+            endpoints: endpoints
+                .map(|(index, weight)| self.endpoint_snapshot(index as u32, *weight, now))
+                .collect(),
+            limiter: LimiterSnapshot {
+                limit: self.limiter.limit(),
+                inflight: self.limiter.inflight(),
+            },
+            breaker: self.breaker.state(),
+            is_panicking: self.outlier.is_panicking(),
+            out: self.outlier.out(),
+            attempts: self.attempts.live(),
+            counters: self.counters(),
+        }
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            transitions_lost: self.journal.lost(),
+            ..self.counters
+        }
+    }
+
+    /// Of one endpoint; zeros for an id that this upstream does not have.
+    #[must_use]
+    pub fn endpoint_counters(&self, id: EndpointId) -> EndpointCounters {
+        let counters = self.endpoint_counters.get(id.index());
+        counters.copied().unwrap_or_default()
+    }
+
+    fn endpoint_snapshot(&self, index: u32, weight: u32, now: Instant) -> EndpointSnapshot {
+        let id = EndpointId(index);
+        let view = self.latency.view(id);
+        EndpointSnapshot {
+            id,
+            weight,
+            inflight: self.inflight.load(id),
+            latency_ns: view.latency_ns.map(f64::from),
+            success: f64::from(view.success),
+            // Ejections end at the next pick; one that is due already is over.
+            ejected_until: self.outlier.ejected_until(id).filter(|until| *until > now),
+            is_on_probe: self.outlier.is_on_probe(id),
+            counters: self.endpoint_counters(id),
+        }
+    }
 }
