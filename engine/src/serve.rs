@@ -206,13 +206,15 @@ impl Server {
     /// Waits until every shard has ended; true when all ended in order.
     #[must_use]
     pub fn join(self) -> bool {
-        let ended = self
+        // Every one is joined, also after a bad one.
+        let dead = self
             .shards
             .into_iter()
             .map(Shard::join)
-            .fold(true, |all, one| all && one);
+            .filter(|joined| !joined)
+            .count();
         drop(self.admin);
-        ended
+        dead == 0
     }
 
     fn a_shard_has_ended(&self) -> bool {

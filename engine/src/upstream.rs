@@ -10,7 +10,7 @@ use evenkeel_policy::{Dispatch, Process};
 use evenkeel_runtime::now;
 
 use crate::plan::UpstreamPlan;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolConfig};
 
 pub(crate) struct Upstream {
     name: String,
@@ -35,13 +35,19 @@ impl Upstream {
         shard: u32,
         seed: u64,
     ) -> Upstream {
+        // Configured for the process: this shard's part, at least one.
+        let max_idle = plan.pool.max_idle.div_ceil(process.loops() as usize);
+        let pool = PoolConfig {
+            max_idle,
+            ..plan.pool
+        };
         let dispatch = Dispatch::new(plan.policy.clone(), process, shard, now());
         let rng = Rng::stream(seed, (index as u64) << 32 | u64::from(shard));
         Upstream {
             name: plan.name.clone(),
             index,
             policy: RefCell::new(Policy { dispatch, rng }),
-            pool: Pool::new(plan.addresses.clone(), plan.pool),
+            pool: Pool::new(plan.addresses.clone(), pool),
             limits: Limits::default(),
         }
     }

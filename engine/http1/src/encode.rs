@@ -151,7 +151,8 @@ pub fn response_head(
     let mut length_seen = false;
     for slot in headers.iter() {
         let length = slot.kind == HeaderKind::ContentLength;
-        if !slot.hop_by_hop && !(length && length_seen) {
+        let again = length && length_seen;
+        if !slot.hop_by_hop && !again {
             line(out, buf, slot);
         }
         length_seen |= length;

@@ -175,8 +175,8 @@ fn read_lines(head: &mut RequestHead, headers: &Headers, buf: &[u8]) -> Result<(
                 }
             }
             HeaderKind::TransferEncoding => {
-                let known = is_chunked(value)?;
-                if coding.replace(known).is_some() {
+                is_chunked(value)?;
+                if coding.replace(()).is_some() {
                     return Err(RequestError::TransferCodingInvalid);
                 }
             }

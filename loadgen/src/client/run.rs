@@ -96,11 +96,13 @@ pub fn run(target: &Target) -> Result<Ended, RunError> {
         record.merge(harvest.record);
     }
     let busy = shards.iter().map(busy_ratio).fold(0.0, f64::max);
-    let ended = shards
+    // Every one is joined, also after a bad one.
+    let dead = shards
         .into_iter()
         .map(Shard::join)
-        .fold(true, |all, one| all && one);
-    if threads_home != threads || !ended {
+        .filter(|joined| !joined)
+        .count();
+    if threads_home != threads || dead > 0 {
         return Err(RunError::Died);
     }
     record.samples.sort_by_key(|sample| sample.intended);

@@ -305,7 +305,8 @@ fn between(samples: &[Sample], from: Duration, until: Duration) -> &[Sample] {
 }
 
 fn times(samples: &[Sample]) -> Histogram<u64> {
-    let mut histogram = Histogram::new(3).expect("three digits are valid");
+    let mut histogram =
+        Histogram::new_with_bounds(1_000, 3_600_000_000_000, 3).expect("constant bounds are valid");
     for sample in samples {
         histogram.saturating_record(sample.response.as_nanos());
     }
