@@ -271,3 +271,117 @@ pub fn number(out: &mut Vec<u8>, value: u64) {
     }
     out.extend_from_slice(&digits[at..]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Parsed, parse_request, parse_response};
+    use alloc::string::String;
+
+    fn forward(text: &str, forwarded: Forwarded) -> String {
+        let mut headers = Headers::new();
+        let parsed = parse_request(text.as_bytes(), &Limits::default(), &mut headers);
+        let Ok(Parsed::Complete(head)) = parsed else {
+            panic!("{parsed:?}")
+        };
+        let mut out = Vec::new();
+        let forward = ForwardRequest {
+            attempt: 1,
+            deadline_ms: 1500,
+            client: "192.0.2.1",
+            forwarded,
+        };
+        request_head(&mut out, text.as_bytes(), &head, &headers, &forward);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn order_and_case_are_kept_and_the_hop_s_own_lines_are_not() {
+        let text = "GET /x HTTP/1.1\r\nhOsT: a.test\r\nConnection: keep-alive, X-Hop\r\n\
+                    X-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nUpgrade: h2c\r\n\
+                    Proxy-Connection: x\r\nX-b: 2\r\nx-A: 3\r\nx-evenkeel-attempt: 9\r\n\r\n";
+        assert_eq!(
+            forward(text, Forwarded::Off),
+            "GET /x HTTP/1.1\r\nhOsT: a.test\r\nX-b: 2\r\nx-A: 3\r\n\
+             x-evenkeel-attempt: 1\r\nx-deadline-ms: 1500\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn connection_cannot_take_away_what_frames_or_authorises() {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nAuthorization: x\r\n\
+                    Connection: host, content-length, authorization\r\n\r\n";
+        let out = forward(text, Forwarded::Off);
+        for line in ["Host: a", "Content-Length: 3", "Authorization: x"] {
+            assert!(out.contains(line), "{line} in {out}");
+        }
+    }
+
+    #[test]
+    fn an_absolute_target_leaves_in_origin_form_with_one_host() {
+        let out = forward(
+            "GET http://b.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+            Forwarded::Off,
+        );
+        assert!(
+            out.starts_with("GET /x HTTP/1.1\r\nHost: b.test\r\n"),
+            "{out}"
+        );
+        assert_eq!(out.to_ascii_lowercase().matches("host:").count(), 1);
+    }
+
+    #[test]
+    fn the_client_is_appended_to_the_list_that_came() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.7\r\n\r\n";
+        let out = forward(text, Forwarded::Both);
+        assert!(
+            out.contains("X-Forwarded-For: 198.51.100.7, 192.0.2.1\r\n"),
+            "{out}"
+        );
+        assert_eq!(out.matches("X-Forwarded-For").count(), 1);
+        assert!(
+            out.contains("Forwarded: for=192.0.2.1;host=\"a\";proto=http\r\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn chunked_requests_stay_chunked() {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let out = forward(text, Forwarded::Off);
+        assert_eq!(out.matches("Transfer-Encoding: chunked\r\n").count(), 1);
+    }
+
+    #[test]
+    fn responses_lose_their_hop_and_gain_ours() {
+        let text = "HTTP/1.1 200 Fine\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\
+                    Set-Cookie: a\r\nSet-Cookie: b\r\n\r\n";
+        let mut headers = Headers::new();
+        let limits = Limits::default();
+        let parsed = parse_response(text.as_bytes(), Method::Get, &limits, &mut headers);
+        let Ok(Parsed::Complete(head)) = parsed else {
+            panic!("{parsed:?}")
+        };
+        let mut out = Vec::new();
+        let forward = ForwardResponse {
+            delivery: Delivery::Chunked,
+            keep_alive: true,
+            version: Version::Http11,
+        };
+        response_head(&mut out, text.as_bytes(), &head, &headers, forward);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 200 Fine\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\
+             Transfer-Encoding: chunked\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for value in [0, 9, 10, 12345, u64::MAX] {
+            let mut out = Vec::new();
+            number(&mut out, value);
+            assert_eq!(String::from_utf8(out).unwrap(), alloc::format!("{value}"));
+        }
+    }
+}

@@ -300,3 +300,251 @@ fn names_other_version(bytes: &[u8]) -> bool {
     matches!(&line[start..], [b'H', b'T', b'T', b'P', b'/', a, b'.', b]
         if a.is_ascii_digit() && b.is_ascii_digit())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    /// Parses growing prefixes: every proper one is partial or already wrong, the whole gives the
+    /// result.
+    fn parse(text: &str) -> Result<RequestHead, RequestError> {
+        let limits = Limits::default();
+        let mut headers = Headers::new();
+        let bytes = text.as_bytes();
+        let end = text.find("\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+        for cut in 0..end {
+            match parse_request(&bytes[..cut], &limits, &mut headers) {
+                Ok(Parsed::Partial) => {}
+                Ok(Parsed::Complete(_)) => panic!("complete at {cut} of {text:?}"),
+                Err(early) => {
+                    assert!(
+                        parse_request(bytes, &limits, &mut headers).is_err(),
+                        "{text:?}"
+                    );
+                    return Err(early);
+                }
+            }
+        }
+        match parse_request(bytes, &limits, &mut headers)? {
+            Parsed::Complete(head) => Ok(head),
+            Parsed::Partial => panic!("partial: {text:?}"),
+        }
+    }
+
+    fn with(lines: &str) -> Result<RequestHead, RequestError> {
+        parse(&format!("POST / HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n"))
+    }
+
+    #[test]
+    fn a_plain_request_is_read_whole() {
+        let text = "GET /a?b=c HTTP/1.1\r\nHost: a.test\r\nX-Deadline-Ms: 250\r\n\r\nrest";
+        let head = parse(text).unwrap();
+        assert_eq!(head.head_len, text.len() - 4);
+        assert_eq!(head.path(text.as_bytes()), b"/a?b=c");
+        assert_eq!(head.host(text.as_bytes()), b"a.test");
+        assert_eq!((head.method, head.body), (Method::Get, BodyFraming::None));
+        assert_eq!((head.keep_alive, head.deadline_ms), (true, Some(250)));
+    }
+
+    #[test]
+    fn b001_two_framings_are_refused_in_either_order() {
+        let length_first = with("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n");
+        let coding_first = with("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n");
+        assert_eq!(length_first.unwrap_err(), RequestError::BothFramings);
+        assert_eq!(coding_first.unwrap_err(), RequestError::BothFramings);
+    }
+
+    #[test]
+    fn b003_white_space_around_chunked_does_not_hide_it() {
+        for value in ["chunked\t", "chunked ", "Chunked", "\t chunked"] {
+            let alone = with(&format!("Transfer-Encoding: {value}\r\n")).unwrap();
+            assert_eq!(alone.body, BodyFraming::Chunked, "{value:?}");
+            let both = with(&format!(
+                "Transfer-Encoding: {value}\r\nContent-Length: 60\r\n"
+            ));
+            assert_eq!(both.unwrap_err(), RequestError::BothFramings);
+        }
+        assert!(with("Transfer-Encoding: chunked\x0b\r\n").is_err());
+    }
+
+    #[test]
+    fn b005_a_repeated_transfer_encoding_is_refused() {
+        let twice = with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n");
+        assert_eq!(twice.unwrap_err(), RequestError::TransferCodingInvalid);
+        let listed = with("Transfer-Encoding: chunked, chunked\r\n");
+        assert_eq!(listed.unwrap_err(), RequestError::TransferCodingInvalid);
+    }
+
+    #[test]
+    fn other_codings_are_not_guessed_at() {
+        for value in ["gzip, chunked", "identity", "xchunked", "chunked;q=1"] {
+            let error = with(&format!("Transfer-Encoding: {value}\r\n")).unwrap_err();
+            assert_eq!(error.status(), 501, "{value}");
+        }
+        let old = parse("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(old.unwrap_err(), RequestError::TransferCodingInHttp10);
+    }
+
+    #[test]
+    fn lengths_are_one_plain_number() {
+        assert_eq!(
+            with("Content-Length: 007\r\n").unwrap().body,
+            BodyFraming::Length(7)
+        );
+        for value in [
+            "+5",
+            "-1",
+            "5, 5",
+            "5 5",
+            "0x5",
+            "",
+            "18446744073709551616",
+            "5;a",
+        ] {
+            let error = with(&format!("Content-Length: {value}\r\n")).unwrap_err();
+            assert_eq!(error, RequestError::ContentLengthInvalid, "{value:?}");
+        }
+        let twice = with("Content-Length: 5\r\nContent-Length: 5\r\n").unwrap_err();
+        assert_eq!(twice, RequestError::ContentLengthRepeated);
+    }
+
+    #[test]
+    fn bare_line_feeds_and_lone_returns_are_refused_wherever_they_stand() {
+        let good = "GET / HTTP/1.1\r\nHost: a.test\r\nA: b\r\n\r\n";
+        assert!(parse(good).is_ok());
+        let returns: Vec<usize> = good.match_indices('\r').map(|(at, _)| at).collect();
+        for at in returns {
+            let mut bad = String::from(good);
+            bad.remove(at);
+            let limits = Limits::default();
+            let result = parse_request(bad.as_bytes(), &limits, &mut Headers::new());
+            assert!(
+                !matches!(result, Ok(Parsed::Complete(_))),
+                "without the CR at {at}"
+            );
+        }
+        for bad in [
+            "GET / HTTP/1.1\r\nHost: a.test\r\nA: b\rc\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.test\r\nA: b\n\r\n",
+            "GET / HTTP/1.1\nHost: a.test\n\n",
+        ] {
+            let limits = Limits::default();
+            let result = parse_request(bad.as_bytes(), &limits, &mut Headers::new());
+            assert!(result.is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn folding_and_spaces_before_a_colon_are_refused() {
+        for lines in [
+            "A: b\r\n c\r\n",
+            "A : b\r\n",
+            " A: b\r\n",
+            "A\0: b\r\n",
+            "A: \0\r\n",
+        ] {
+            assert_eq!(with(lines).unwrap_err().status(), 400, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn there_is_one_host_and_it_is_a_host() {
+        let start = "GET / HTTP/1.1\r\n";
+        let refused = |lines: &str| parse(&format!("{start}{lines}\r\n")).unwrap_err();
+        assert_eq!(refused(""), RequestError::HostMissing);
+        assert_eq!(
+            refused("Host: a\r\nHost: a\r\n"),
+            RequestError::HostRepeated
+        );
+        for host in ["a b", "a/b", "a@b", "a,b", "a\\b"] {
+            assert_eq!(
+                refused(&format!("Host: {host}\r\n")),
+                RequestError::HostInvalid,
+                "{host}"
+            );
+        }
+        assert!(parse("GET / HTTP/1.0\r\n\r\n").is_ok());
+    }
+
+    #[test]
+    fn an_absolute_target_wins_over_host() {
+        let text = "GET http://b.test:81/x HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        let head = parse(text).unwrap();
+        assert_eq!(head.host(text.as_bytes()), b"b.test:81");
+        assert_eq!(head.path(text.as_bytes()), b"/x");
+        let bare = "GET http://b.test HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        assert_eq!(parse(bare).unwrap().path(bare.as_bytes()), b"/");
+    }
+
+    #[test]
+    fn odd_targets_are_refused() {
+        for target in [
+            "a",
+            "/a#b",
+            "/\u{e9}",
+            "ftp://a/",
+            "http://",
+            "http://u@h/",
+            "*",
+        ] {
+            let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let result = parse_request(text.as_bytes(), &Limits::default(), &mut Headers::new());
+            assert!(result.is_err(), "{target}");
+        }
+        assert!(parse("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").is_ok());
+    }
+
+    #[test]
+    fn what_is_not_offered_has_a_status_of_its_own() {
+        let status = |text: &str| {
+            let result = parse_request(text.as_bytes(), &Limits::default(), &mut Headers::new());
+            result.unwrap_err().status()
+        };
+        assert_eq!(status("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n"), 501);
+        assert_eq!(status("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+        assert_eq!(
+            status("GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n"),
+            417
+        );
+        assert_eq!(status("GET / HTTQ/1.1\r\nHost: a\r\n\r\n"), 400);
+    }
+
+    #[test]
+    fn heads_over_the_limits_are_refused_before_they_end() {
+        let limits = Limits {
+            max_header_bytes: 100,
+            max_headers: 2,
+        };
+        let mut headers = Headers::new();
+        let long = format!("GET /{} ", "a".repeat(200));
+        let error = parse_request(long.as_bytes(), &limits, &mut headers).unwrap_err();
+        assert_eq!(error.status(), 431);
+        let many = "GET / HTTP/1.1\r\nHost: a\r\nA: b\r\nC: d\r\n\r\n";
+        let error = parse_request(many.as_bytes(), &limits, &mut headers).unwrap_err();
+        assert_eq!(error, RequestError::TooManyHeaders);
+    }
+
+    #[test]
+    fn connection_options_decide_whether_it_goes_on() {
+        assert!(!with("Connection: close\r\n").unwrap().keep_alive);
+        assert!(
+            !with("Connection: keep-alive, CLOSE\r\n")
+                .unwrap()
+                .keep_alive
+        );
+        let old = "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+        assert!(parse(old).unwrap().keep_alive);
+        assert!(!parse("GET / HTTP/1.0\r\n\r\n").unwrap().keep_alive);
+    }
+
+    #[test]
+    fn two_empty_lines_before_a_request_are_skipped_and_no_more() {
+        let text = "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let limits = Limits::default();
+        let parsed = parse_request(text.as_bytes(), &limits, &mut Headers::new());
+        assert!(matches!(parsed, Ok(Parsed::Complete(head)) if head.head_len == text.len()));
+    }
+}

@@ -167,3 +167,86 @@ fn explain(error: httparse::Error) -> ResponseError {
         httparse::Error::Status | httparse::Error::Token => ResponseError::Syntax,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, method: Method) -> Result<ResponseHead, ResponseError> {
+        match parse_response(
+            text.as_bytes(),
+            method,
+            &Limits::default(),
+            &mut Headers::new(),
+        )? {
+            Parsed::Complete(head) => Ok(head),
+            Parsed::Partial => panic!("partial: {text:?}"),
+        }
+    }
+
+    #[test]
+    fn what_delimits_a_body_follows_method_and_status() {
+        let body = |head: &str, method| parse(&alloc::format!("{head}\r\n"), method).unwrap().body;
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n";
+        assert_eq!(body(length, Method::Get), BodyFraming::Length(5));
+        assert_eq!(body(length, Method::Head), BodyFraming::None);
+        let unmodified = "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n";
+        assert_eq!(body(unmodified, Method::Get), BodyFraming::None);
+        assert_eq!(
+            body("HTTP/1.1 204 No Content\r\n", Method::Get),
+            BodyFraming::None
+        );
+        assert_eq!(
+            body("HTTP/1.1 200 OK\r\n", Method::Get),
+            BodyFraming::UntilClose
+        );
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n";
+        assert_eq!(body(chunked, Method::Get), BodyFraming::Chunked);
+    }
+
+    #[test]
+    fn a_body_until_close_ends_the_connection() {
+        assert!(
+            !parse("HTTP/1.1 200 OK\r\n\r\n", Method::Get)
+                .unwrap()
+                .keep_alive
+        );
+        let old = "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert!(!parse(old, Method::Get).unwrap().keep_alive);
+    }
+
+    #[test]
+    fn ambiguous_responses_are_not_forwarded() {
+        for lines in [
+            "Content-Length: 5\r\nContent-Length: 6\r\n",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: x\r\n",
+            "A : b\r\n",
+            "A: b\n",
+        ] {
+            let text = alloc::format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+            assert!(parse(&text, Method::Get).is_err(), "{lines:?}");
+        }
+        let same = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(
+            parse(same, Method::Get).unwrap().body,
+            BodyFraming::Length(5)
+        );
+    }
+
+    #[test]
+    fn a_switch_of_protocols_that_nobody_asked_for_is_an_error() {
+        let text = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+        assert_eq!(
+            parse(text, Method::Get).unwrap_err(),
+            ResponseError::StatusUnexpected
+        );
+        assert!(
+            parse("HTTP/1.1 100 Continue\r\n\r\n", Method::Get)
+                .unwrap()
+                .is_interim()
+        );
+    }
+}
