@@ -1,15 +1,19 @@
 //! The chunked transfer coding, RFC 9112 section 7.1, one state a place in the grammar.
 //!
-//! Sizes are hex digits only; extensions and trailers are read and dropped, at most 16 KiB of each;
+//! Sizes are hex digits only, at most sixteen; extensions and trailers are read and dropped, at most
+//! 16 KiB of each in a body;
 //! every line ends in CR LF. A bare LF anywhere is an error: two readers that differ on it see two
 //! different messages.
 
 use core::fmt;
 
 use crate::body::BodyStep;
+use crate::lines::is_token_byte;
 
 /// Bytes of extensions in one body, and of trailers, that are put up with.
 const MOST_EXTRA: usize = 16 * 1024;
+/// Digits of one size, leading zeros included: as many as 64 bits can need.
+const MOST_DIGITS: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
@@ -24,7 +28,7 @@ impl fmt::Display for ChunkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ChunkError::Size => "a chunk size is not a hexadecimal number",
-            ChunkError::TooLarge => "a chunk size does not fit 64 bits",
+            ChunkError::TooLarge => "a chunk size has more than 16 digits",
             ChunkError::LineEnd => "a chunk line does not end in CR LF",
             ChunkError::Extension => "a chunk extension is not valid or too long",
             ChunkError::Trailer => "the trailer section is not valid or too long",
@@ -60,6 +64,7 @@ enum At {
 pub struct ChunkDecoder {
     at: At,
     left: u64,
+    digits: u8,
     extra: usize,
 }
 
@@ -75,6 +80,7 @@ impl ChunkDecoder {
         ChunkDecoder {
             at: At::Size,
             left: 0,
+            digits: 0,
             extra: 0,
         }
     }
@@ -121,9 +127,10 @@ impl ChunkDecoder {
     fn step(&mut self, byte: u8) -> Result<(), ChunkError> {
         self.at = match (self.at, byte) {
             (At::Size | At::Digits, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                if self.left >> 60 != 0 {
+                if self.digits == MOST_DIGITS {
                     return Err(ChunkError::TooLarge);
                 }
+                self.digits += 1;
                 let digit = (byte as char).to_digit(16).unwrap_or(0);
                 self.left = self.left << 4 | u64::from(digit);
                 At::Digits
@@ -133,7 +140,10 @@ impl ChunkDecoder {
                 self.count(ChunkError::Extension)?;
                 At::AfterSize
             }
-            (At::Digits | At::AfterSize, b';') => At::Extension,
+            (At::Digits | At::AfterSize, b';') => {
+                self.count(ChunkError::Extension)?;
+                At::Extension
+            }
             (At::Size | At::Digits | At::AfterSize, _) => return Err(ChunkError::Size),
             (At::Extension, b'\t' | b' '..=b'~' | 0x80..) => {
                 self.count(ChunkError::Extension)?;
@@ -144,15 +154,21 @@ impl ChunkDecoder {
                 self.extra = 0;
                 At::TrailerStart
             }
-            (At::SizeLf, b'\n') => At::Data,
+            (At::SizeLf, b'\n') => {
+                self.digits = 0;
+                At::Data
+            }
             (At::DataCr, b'\r') => At::DataLf,
             (At::DataLf, b'\n') => At::Size,
             (At::TrailerStart, b'\r') => At::EndLf,
-            (At::TrailerStart | At::TrailerName, byte) if is_token(byte) => {
+            (At::TrailerStart | At::TrailerName, byte) if is_token_byte(byte) => {
                 self.count(ChunkError::Trailer)?;
                 At::TrailerName
             }
-            (At::TrailerName, b':') => At::TrailerValue,
+            (At::TrailerName, b':') => {
+                self.count(ChunkError::Trailer)?;
+                At::TrailerValue
+            }
             (At::TrailerStart | At::TrailerName, _) => return Err(ChunkError::Trailer),
             (At::TrailerValue, b'\r') => At::TrailerLf,
             (At::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
@@ -175,10 +191,6 @@ impl ChunkDecoder {
             Ok(())
         }
     }
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

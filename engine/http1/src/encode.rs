@@ -51,10 +51,15 @@ pub fn request_head(
     if head.authority.is_some() || head.host_text.is_none() {
         push(out, &[b"Host: ", head.host(buf), b"\r\n"]);
     }
+    // A repeated Content-Length of one value leaves once.
+    let mut length_seen = false;
     for slot in headers.iter() {
         let replaced = match slot.kind {
+            HeaderKind::ContentLength => core::mem::replace(&mut length_seen, true),
             HeaderKind::XDeadlineMs | HeaderKind::XEvenkeelAttempt => true,
             HeaderKind::Host => head.authority.is_some(),
+            // HTTP/1.0 has no expectations, but what leaves is HTTP/1.1 (RFC 9110 10.1.1).
+            HeaderKind::Expect => !head.expect_continue,
             HeaderKind::XForwardedFor
             | HeaderKind::XForwardedProto
             | HeaderKind::XForwardedHost => {
@@ -115,7 +120,10 @@ fn rfc7239(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, headers: &Headers,
 
 fn earlier(out: &mut Vec<u8>, buf: &[u8], headers: &Headers, kind: HeaderKind) {
     for slot in headers.iter().filter(|slot| slot.kind == kind) {
-        push(out, &[slot.value.of_bytes(buf), b", "]);
+        let value = slot.value.of_bytes(buf);
+        if !value.is_empty() {
+            push(out, &[value, b", "]);
+        }
     }
 }
 
@@ -147,12 +155,12 @@ pub fn response_head(
     out.extend_from_slice(b"HTTP/1.1 ");
     number(out, u64::from(head.status));
     push(out, &[b" ", head.reason.of_bytes(buf), b"\r\n"]);
-    // A repeated Content-Length of one value leaves once.
+    // As for requests; and 1xx and 204 have none at all.
     let mut length_seen = false;
     for slot in headers.iter() {
         let length = slot.kind == HeaderKind::ContentLength;
-        let again = length && length_seen;
-        if !slot.hop_by_hop && !again {
+        let unwanted = length && (length_seen || head.is_unframed());
+        if !slot.hop_by_hop && !unwanted {
             line(out, buf, slot);
         }
         length_seen |= length;
@@ -188,27 +196,32 @@ pub struct OwnResponse<'a> {
     pub method: Method,
 }
 
-/// Appends a whole response of our own; without its body when the method is HEAD.
+/// Appends a whole response of our own; without its body when the method is HEAD, and without a word
+/// about one when the status has none.
 pub fn own_response(out: &mut Vec<u8>, response: &OwnResponse<'_>) {
+    let has_body = !matches!(response.status, 100..=199 | 204 | 304);
     out.extend_from_slice(b"HTTP/1.1 ");
     number(out, u64::from(response.status));
     push(
         out,
-        &[
-            b" ",
-            status_text(response.status).as_bytes(),
-            b"\r\nContent-Type: ",
-        ],
+        &[b" ", status_text(response.status).as_bytes(), b"\r\n"],
     );
-    push(
-        out,
-        &[response.content_type.as_bytes(), b"\r\nContent-Length: "],
-    );
-    number(out, response.body.len() as u64);
-    push(out, &[b"\r\n", response.extra.as_bytes()]);
+    if has_body {
+        push(
+            out,
+            &[
+                b"Content-Type: ",
+                response.content_type.as_bytes(),
+                b"\r\nContent-Length: ",
+            ],
+        );
+        number(out, response.body.len() as u64);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(response.extra.as_bytes());
     connection(out, response.keep_alive, response.version);
     out.extend_from_slice(b"\r\n");
-    if response.method != Method::Head {
+    if has_body && response.method != Method::Head {
         out.extend_from_slice(response.body);
     }
 }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::framing::FramingFault;
+
 /// A request that is refused: the client's fault. The connection closes after the answer, since where
 /// the next request would begin is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,13 +22,14 @@ pub enum RequestError {
     HostRepeated,
     HostInvalid,
     ContentLengthInvalid,
-    ContentLengthRepeated,
+    ContentLengthConflict,
     BothFramings,
     TransferCodingUnknown,
     TransferCodingInvalid,
     TransferCodingInHttp10,
     ConnectRefused,
     ExpectationUnknown,
+    ConnectionOptions,
 }
 
 impl RequestError {
@@ -49,9 +52,9 @@ impl RequestError {
             RequestError::LineEnd => "every line of the head must end in CR LF",
             RequestError::Method => "the method is not a token",
             RequestError::Target => "the request target is not valid",
-            RequestError::Version => "the version is not HTTP/1.0 or HTTP/1.1",
+            RequestError::Version => "the request line does not end in HTTP/1.0 or HTTP/1.1",
             RequestError::VersionNotSupported => "only HTTP/1.0 and HTTP/1.1 are spoken here",
-            RequestError::HeaderName => "a header name is not a token",
+            RequestError::HeaderName => "a header line does not begin with a token and a colon",
             RequestError::HeaderValue => "a header value has a forbidden character",
             RequestError::Syntax => "the head cannot be read",
             RequestError::TooLarge => "the head is too large",
@@ -60,13 +63,14 @@ impl RequestError {
             RequestError::HostRepeated => "more than one Host header",
             RequestError::HostInvalid => "the Host header is not a host",
             RequestError::ContentLengthInvalid => "Content-Length is not a decimal number",
-            RequestError::ContentLengthRepeated => "more than one Content-Length header",
+            RequestError::ContentLengthConflict => "two Content-Length headers that differ",
             RequestError::BothFramings => "Content-Length and Transfer-Encoding together",
             RequestError::TransferCodingUnknown => "only the transfer coding chunked is known here",
             RequestError::TransferCodingInvalid => "chunked must be applied once, and last",
             RequestError::TransferCodingInHttp10 => "HTTP/1.0 has no Transfer-Encoding",
             RequestError::ConnectRefused => "CONNECT is not offered here",
             RequestError::ExpectationUnknown => "only the expectation 100-continue is known here",
+            RequestError::ConnectionOptions => "Connection names more than 32 headers",
         }
     }
 }
@@ -78,6 +82,18 @@ impl fmt::Display for RequestError {
 }
 
 impl core::error::Error for RequestError {}
+
+impl From<FramingFault> for RequestError {
+    fn from(fault: FramingFault) -> Self {
+        match fault {
+            FramingFault::LengthInvalid => RequestError::ContentLengthInvalid,
+            FramingFault::LengthConflict => RequestError::ContentLengthConflict,
+            FramingFault::CodingUnknown => RequestError::TransferCodingUnknown,
+            FramingFault::CodingInvalid => RequestError::TransferCodingInvalid,
+            FramingFault::TooManyOptions => RequestError::ConnectionOptions,
+        }
+    }
+}
 
 /// A response that cannot be forwarded: the endpoint's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +109,10 @@ pub enum ResponseError {
     ContentLengthConflict,
     BothFramings,
     TransferCodingUnknown,
+    TransferCodingInvalid,
+    TransferCodingInHttp10,
     StatusUnexpected,
+    ConnectionOptions,
 }
 
 impl ResponseError {
@@ -104,7 +123,9 @@ impl ResponseError {
             ResponseError::LineEnd => "a line of the response head does not end in CR LF",
             ResponseError::Syntax => "the response head cannot be read",
             ResponseError::Version => "the response is not HTTP/1.x",
-            ResponseError::HeaderName => "a response header name is not a token",
+            ResponseError::HeaderName => {
+                "a response header line does not begin with a token and a colon"
+            }
             ResponseError::HeaderValue => "a response header value has a forbidden character",
             ResponseError::TooLarge => "the response head is too large",
             ResponseError::TooManyHeaders => "the response head has too many header lines",
@@ -114,6 +135,13 @@ impl ResponseError {
                 "the response has Content-Length and Transfer-Encoding together"
             }
             ResponseError::TransferCodingUnknown => "the response's transfer coding is not chunked",
+            ResponseError::TransferCodingInvalid => {
+                "the response's coding chunked is not applied once, and last"
+            }
+            ResponseError::TransferCodingInHttp10 => "an HTTP/1.0 response with Transfer-Encoding",
+            ResponseError::ConnectionOptions => {
+                "the response's Connection names more than 32 headers"
+            }
             ResponseError::StatusUnexpected => "the response has a status nobody asked for",
         }
     }
@@ -126,3 +154,15 @@ impl fmt::Display for ResponseError {
 }
 
 impl core::error::Error for ResponseError {}
+
+impl From<FramingFault> for ResponseError {
+    fn from(fault: FramingFault) -> Self {
+        match fault {
+            FramingFault::LengthInvalid => ResponseError::ContentLengthInvalid,
+            FramingFault::LengthConflict => ResponseError::ContentLengthConflict,
+            FramingFault::CodingUnknown => ResponseError::TransferCodingUnknown,
+            FramingFault::CodingInvalid => ResponseError::TransferCodingInvalid,
+            FramingFault::TooManyOptions => ResponseError::ConnectionOptions,
+        }
+    }
+}

@@ -15,6 +15,8 @@ pub enum HeaderKind {
     Upgrade,
     KeepAlive,
     ProxyConnection,
+    ProxyAuthorization,
+    ProxyAuthenticate,
     Te,
     Trailer,
     XForwardedFor,
@@ -65,58 +67,14 @@ impl Headers {
         Some(slot.value.of_bytes(bytes))
     }
 
-    /// Marks what must not be forwarded: the hop-by-hop names and those that Connection names.
-    ///
-    /// A Connection option cannot take away what frames, routes or authorises a request: such a
-    /// sender would make the endpoint see a different message than the one that was judged here.
-    pub(crate) fn mark_hop_by_hop(&mut self, bytes: &[u8]) {
-        for slot in &mut self.slots {
-            slot.hop_by_hop = matches!(
-                slot.kind,
-                HeaderKind::Connection
-                    | HeaderKind::KeepAlive
-                    | HeaderKind::ProxyConnection
-                    | HeaderKind::Te
-                    | HeaderKind::Trailer
-                    | HeaderKind::TransferEncoding
-                    | HeaderKind::Upgrade
-            );
-        }
-        for at in 0..self.slots.len() {
-            if self.slots[at].kind != HeaderKind::Connection {
-                continue;
-            }
-            for option in list(self.slots[at].value.of_bytes(bytes)) {
-                if is_plain_option(option) || is_protected(option) {
-                    continue;
-                }
-                for slot in &mut self.slots {
-                    slot.hop_by_hop |= slot.name.of_bytes(bytes).eq_ignore_ascii_case(option);
-                }
-            }
-        }
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8], kind: HeaderKind, bytes: &[u8]) {
+        self.slots.push(Slot {
+            name: Span::of(name, bytes),
+            value: Span::of(value, bytes),
+            kind,
+            hop_by_hop: kind.is_hop_by_hop(),
+        });
     }
-}
-
-fn is_plain_option(option: &[u8]) -> bool {
-    option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive")
-}
-
-fn is_protected(option: &[u8]) -> bool {
-    const PROTECTED: [&[u8]; 9] = [
-        b"host",
-        b"content-length",
-        b"content-type",
-        b"content-encoding",
-        b"authorization",
-        b"cookie",
-        b"set-cookie",
-        b"cache-control",
-        b"expect",
-    ];
-    PROTECTED
-        .iter()
-        .any(|name| option.eq_ignore_ascii_case(name))
 }
 
 /// Elements of a comma-separated list, trimmed, without empty ones.
@@ -167,7 +125,11 @@ pub(crate) fn classify(name: &[u8]) -> HeaderKind {
             (b"transfer-encoding", HeaderKind::TransferEncoding),
             (b"x-forwarded-proto", HeaderKind::XForwardedProto),
         ],
-        18 => &[(b"x-evenkeel-attempt", HeaderKind::XEvenkeelAttempt)],
+        18 => &[
+            (b"x-evenkeel-attempt", HeaderKind::XEvenkeelAttempt),
+            (b"proxy-authenticate", HeaderKind::ProxyAuthenticate),
+        ],
+        19 => &[(b"proxy-authorization", HeaderKind::ProxyAuthorization)],
         _ => &[],
     };
     candidates
@@ -178,11 +140,70 @@ pub(crate) fn classify(name: &[u8]) -> HeaderKind {
 
 /// Decimal digits only: no sign, no space, no list; `None` on anything else or an overflow.
 pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || value.len() > 19 {
+    if value.is_empty() {
         return None;
     }
     value.iter().try_fold(0u64, |number, &b| match b {
         b'0'..=b'9' => number.checked_mul(10)?.checked_add(u64::from(b - b'0')),
         _ => None,
     })
+}
+
+/// Like [`decimal`], but what overflows is the largest number: for counts that only have to be large.
+pub(crate) fn saturating_decimal(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(decimal(value).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_known_in_any_case_and_by_no_part_of_them() {
+        assert_eq!(classify(b"HOST"), HeaderKind::Host);
+        assert_eq!(classify(b"Transfer-encoding"), HeaderKind::TransferEncoding);
+        assert_eq!(
+            classify(b"Proxy-Authorization"),
+            HeaderKind::ProxyAuthorization
+        );
+        for other in [
+            &b""[..],
+            b"hos",
+            b"hosts",
+            b"content_length",
+            b"x-deadline-mz",
+        ] {
+            assert_eq!(classify(other), HeaderKind::Other);
+        }
+    }
+
+    #[test]
+    fn decimals_have_digits_alone_and_do_not_wrap() {
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(decimal(b"00000000000000000000000005"), Some(5));
+        for bad in [
+            &b""[..],
+            b"18446744073709551616",
+            b"+1",
+            b"-1",
+            b"1 ",
+            b"1,1",
+            b"\xb3",
+        ] {
+            assert_eq!(decimal(bad), None);
+        }
+        assert_eq!(saturating_decimal(b"99999999999999999999"), Some(u64::MAX));
+        assert_eq!(saturating_decimal(b"99999999999999999999x"), None);
+    }
+
+    #[test]
+    fn lists_skip_empty_elements() {
+        let mut elements = list(b" a ,, b\t,");
+        assert_eq!(elements.next(), Some(&b"a"[..]));
+        assert_eq!(elements.next(), Some(&b"b"[..]));
+        assert_eq!(elements.next(), None);
+    }
 }

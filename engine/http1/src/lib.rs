@@ -10,11 +10,14 @@ mod body;
 mod chunk;
 pub mod encode;
 mod error;
+mod framing;
 mod headers;
+mod hop;
 mod lines;
 mod request;
 mod response;
 mod span;
+mod target;
 
 pub use body::{BodyError, BodyFraming, BodyReader, BodyStep};
 pub use chunk::{ChunkDecoder, ChunkError};
@@ -36,6 +39,12 @@ pub struct Limits {
 impl Limits {
     /// The parser's table is on the stack: no configuration makes it larger.
     pub const MOST_HEADERS: usize = 256;
+
+    /// The bytes in which a head must end. Looking no further makes the verdict on a head the same
+    /// whether it comes in one piece or in many.
+    fn window<'b>(&self, buf: &'b [u8]) -> &'b [u8] {
+        &buf[..buf.len().min(self.max_header_bytes)]
+    }
 }
 
 impl Default for Limits {
@@ -54,7 +63,7 @@ pub enum Parsed<T> {
     Partial,
 }
 
-/// The version of a message. HTTP/1.x with x above 1 is treated as 1.1 (RFC 9112 2.3).
+/// The version of a message; any other is refused (505 to a client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     Http10,

@@ -4,9 +4,11 @@ use core::mem::MaybeUninit;
 
 use crate::body::BodyFraming;
 use crate::error::RequestError;
-use crate::headers::{HeaderKind, Headers, Slot, classify, decimal, list, trim};
+use crate::framing::Framing;
+use crate::headers::{HeaderKind, Headers, classify, saturating_decimal, trim};
 use crate::lines;
 use crate::span::Span;
+use crate::target::{Target, is_host};
 use crate::{Limits, Parsed, Version};
 
 /// A request method; the registered ones by name.
@@ -62,15 +64,19 @@ pub struct RequestHead {
     pub keep_alive: bool,
     pub expect_continue: bool,
     pub idempotency_key: bool,
+    /// What the client leaves for the request, the least if it says so twice; zero if it is negative,
+    /// `u64::MAX` if it overflows, `None` if it is not a number.
     pub deadline_ms: Option<u64>,
+    /// Which try of the client's this is, `u64::MAX` if it overflows.
     pub attempt: Option<u64>,
 }
 
 impl RequestHead {
-    /// Path and query in origin form.
+    /// Path and query in origin form; `*` for OPTIONS of a whole host (RFC 9112 3.2.4).
     #[must_use]
     pub fn path<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         match self.path_text.of_bytes(bytes) {
+            b"" if self.method == Method::Options => b"*",
             b"" => b"/",
             path => path,
         }
@@ -84,6 +90,38 @@ impl RequestHead {
             .map_or(&[], |span| span.of_bytes(bytes))
     }
 
+    /// Takes in what one line says about routing and time.
+    fn read(&mut self, kind: HeaderKind, value: &[u8], buf: &[u8]) -> Result<(), RequestError> {
+        match kind {
+            HeaderKind::Host => {
+                if self.host_text.replace(Span::of(value, buf)).is_some() {
+                    return Err(RequestError::HostRepeated);
+                }
+                if !is_host(value) {
+                    return Err(RequestError::HostInvalid);
+                }
+            }
+            HeaderKind::Expect if self.version == Version::Http11 => {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(RequestError::ExpectationUnknown);
+                }
+                self.expect_continue = true;
+            }
+            HeaderKind::XDeadlineMs => {
+                let said = milliseconds(value);
+                self.deadline_ms = self.deadline_ms.map_or(said, |before| {
+                    Some(said.map_or(before, |said| said.min(before)))
+                });
+            }
+            HeaderKind::XEvenkeelAttempt => {
+                self.attempt = self.attempt.max(saturating_decimal(value));
+            }
+            HeaderKind::IdempotencyKey => self.idempotency_key |= !value.is_empty(),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Bytes of a body follow the head.
     #[must_use]
     pub fn has_body(&self) -> bool {
@@ -93,6 +131,9 @@ impl RequestHead {
 
 /// Parses a request head from the start of `buf`.
 ///
+/// What comes out, head or error, depends on the bytes alone and not on how many of them are there
+/// each time: a caller may try again with more whenever it likes.
+///
 /// # Errors
 /// Whatever makes it one that must not be forwarded; see docs/HTTP.md.
 pub fn parse_request(
@@ -100,23 +141,19 @@ pub fn parse_request(
     limits: &Limits,
     headers: &mut Headers,
 ) -> Result<Parsed<RequestHead>, RequestError> {
-    let skip = lines::leading_empty(buf);
-    let bytes = &buf[skip..];
+    let window = limits.window(buf);
+    let skip = lines::leading_empty(window).ok_or(RequestError::LineEnd)?;
+    let bytes = &window[skip..];
     let mut table = [const { MaybeUninit::uninit() }; Limits::MOST_HEADERS];
     let max = limits.max_headers.min(Limits::MOST_HEADERS);
     let mut parsed = httparse::Request::new(&mut []);
-    let status = parsed.parse_with_uninit_headers(bytes, &mut table[..max]);
-    let len = match status {
+    let len = match parsed.parse_with_uninit_headers(bytes, &mut table[..max]) {
         Ok(httparse::Status::Complete(len)) => len,
-        Ok(httparse::Status::Partial) if buf.len() > limits.max_header_bytes => {
-            return Err(RequestError::TooLarge);
-        }
-        Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
+        Ok(httparse::Status::Partial) => return unfinished(buf, limits),
+        // Which status a version deserves is known when its line is whole.
+        Err(httparse::Error::Version) if !bytes.contains(&b'\n') => return unfinished(buf, limits),
         Err(error) => return Err(explain(error, bytes)),
     };
-    if skip + len > limits.max_header_bytes {
-        return Err(RequestError::TooLarge);
-    }
     if !lines::are_strict(&bytes[..len]) {
         return Err(RequestError::LineEnd);
     }
@@ -124,97 +161,66 @@ pub fn parse_request(
     if method == b"CONNECT" {
         return Err(RequestError::ConnectRefused);
     }
-    let version = if parsed.version == Some(0) {
-        Version::Http10
-    } else {
-        Version::Http11
+    let version = match parsed.version {
+        Some(0) => Version::Http10,
+        _ => Version::Http11,
     };
     let target = parsed.path.unwrap_or_default().as_bytes();
-    let (path, authority) = split_target(target, method)?;
-    headers.slots.clear();
-    for header in parsed.headers.iter() {
-        headers.slots.push(Slot {
-            name: Span::of(header.name.as_bytes(), buf),
-            value: Span::of(trim(header.value), buf),
-            kind: classify(header.name.as_bytes()),
-            hop_by_hop: false,
-        });
-    }
+    let target = Target::parse(target, method).ok_or(RequestError::Target)?;
     let mut head = RequestHead {
         head_len: skip + len,
         method: Method::of(method),
         method_text: Span::of(method, buf),
-        path_text: Span::of(path, buf),
-        authority: authority.map(|authority| Span::of(authority, buf)),
+        path_text: Span::of(target.path, buf),
+        authority: target.authority.map(|authority| Span::of(authority, buf)),
         host_text: None,
         version,
         body: BodyFraming::None,
-        keep_alive: version == Version::Http11,
+        keep_alive: false,
         expect_continue: false,
         idempotency_key: false,
         deadline_ms: None,
         attempt: None,
     };
-    read_lines(&mut head, headers, buf)?;
-    headers.mark_hop_by_hop(buf);
+    read_lines(&mut head, parsed.headers, headers, buf)?;
     Ok(Parsed::Complete(head))
 }
 
-/// One pass over the lines for everything that frames or routes.
-fn read_lines(head: &mut RequestHead, headers: &Headers, buf: &[u8]) -> Result<(), RequestError> {
-    let mut length = None;
-    let mut coding = None;
-    let mut close = false;
-    for slot in &headers.slots {
-        let value = slot.value.of_bytes(buf);
-        match slot.kind {
-            HeaderKind::ContentLength => {
-                let number = decimal(value).ok_or(RequestError::ContentLengthInvalid)?;
-                if length.replace(number).is_some() {
-                    return Err(RequestError::ContentLengthRepeated);
-                }
-            }
-            HeaderKind::TransferEncoding => {
-                is_chunked(value)?;
-                if coding.replace(()).is_some() {
-                    return Err(RequestError::TransferCodingInvalid);
-                }
-            }
-            HeaderKind::Host => {
-                if head.host_text.replace(slot.value).is_some() {
-                    return Err(RequestError::HostRepeated);
-                }
-                if !is_host(value) {
-                    return Err(RequestError::HostInvalid);
-                }
-            }
-            HeaderKind::Connection => {
-                for option in list(value) {
-                    close |= option.eq_ignore_ascii_case(b"close");
-                    head.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
-            }
-            HeaderKind::Expect if head.version == Version::Http11 => {
-                if !value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(RequestError::ExpectationUnknown);
-                }
-                head.expect_continue = true;
-            }
-            HeaderKind::XDeadlineMs => head.deadline_ms = decimal(value),
-            HeaderKind::XEvenkeelAttempt => head.attempt = decimal(value),
-            HeaderKind::IdempotencyKey => head.idempotency_key = !value.is_empty(),
-            _ => {}
-        }
+fn unfinished(buf: &[u8], limits: &Limits) -> Result<Parsed<RequestHead>, RequestError> {
+    if buf.len() > limits.max_header_bytes {
+        return Err(RequestError::TooLarge);
     }
-    head.keep_alive &= !close;
-    head.body = match (length, coding) {
-        (Some(_), Some(())) => return Err(RequestError::BothFramings),
-        (None, Some(())) if head.version == Version::Http10 => {
+    Ok(Parsed::Partial)
+}
+
+/// One pass over the lines: each is classified, kept, and read for what frames, routes or times.
+fn read_lines(
+    head: &mut RequestHead,
+    lines: &[httparse::Header<'_>],
+    headers: &mut Headers,
+    buf: &[u8],
+) -> Result<(), RequestError> {
+    let mut framing = Framing::default();
+    headers.slots.clear();
+    for line in lines {
+        let (name, value) = (line.name.as_bytes(), trim(line.value));
+        let kind = classify(name);
+        framing.read(kind, value)?;
+        head.read(kind, value, buf)?;
+        headers.push(name, value, kind, buf);
+    }
+    if framing.named > 0 {
+        headers.mark_named(buf);
+    }
+    head.keep_alive = framing.keep_alive(head.version);
+    head.body = match (framing.length, framing.chunked) {
+        (Some(_), true) => return Err(RequestError::BothFramings),
+        (None, true) if head.version == Version::Http10 => {
             return Err(RequestError::TransferCodingInHttp10);
         }
-        (None, Some(())) => BodyFraming::Chunked,
-        (Some(length), None) => BodyFraming::Length(length),
-        (None, None) => BodyFraming::None,
+        (None, true) => BodyFraming::Chunked,
+        (Some(length), false) => BodyFraming::Length(length),
+        (None, false) => BodyFraming::None,
     };
     if head.host_text.is_none() && head.version == Version::Http11 {
         return Err(RequestError::HostMissing);
@@ -222,62 +228,12 @@ fn read_lines(head: &mut RequestHead, headers: &Headers, buf: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Accepts `chunked` alone, in any case.
-fn is_chunked(value: &[u8]) -> Result<(), RequestError> {
-    let mut codings = list(value);
-    let (first, second) = (codings.next(), codings.next());
-    match (first, second) {
-        (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => Ok(()),
-        (Some(first), Some(_)) if first.eq_ignore_ascii_case(b"chunked") => {
-            Err(RequestError::TransferCodingInvalid)
-        }
-        (None, _) => Err(RequestError::TransferCodingInvalid),
-        _ => Err(RequestError::TransferCodingUnknown),
+/// A number of milliseconds; a negative one is over already.
+fn milliseconds(value: &[u8]) -> Option<u64> {
+    match value {
+        [b'-', digits @ ..] => saturating_decimal(digits).map(|_| 0),
+        digits => saturating_decimal(digits),
     }
-}
-
-/// Splits a target into what is forwarded and the authority of an absolute form.
-fn split_target<'b>(
-    target: &'b [u8],
-    method: &[u8],
-) -> Result<(&'b [u8], Option<&'b [u8]>), RequestError> {
-    if target
-        .iter()
-        .any(|&b| !(0x21..=0x7e).contains(&b) || b == b'#')
-    {
-        return Err(RequestError::Target);
-    }
-    if target.starts_with(b"/") || (target == b"*" && method == b"OPTIONS") {
-        return Ok((target, None));
-    }
-    let scheme_end = [&b"http://"[..], &b"https://"[..]]
-        .iter()
-        .find(|scheme| {
-            target
-                .get(..scheme.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-        })
-        .map(|scheme| scheme.len())
-        .ok_or(RequestError::Target)?;
-    let rest = &target[scheme_end..];
-    let end = rest
-        .iter()
-        .position(|&b| b == b'/' || b == b'?')
-        .unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    // A query without a path has no origin form of its own bytes: nobody sends it.
-    if authority.is_empty() || !is_host(authority) || path.starts_with(b"?") {
-        return Err(RequestError::Target);
-    }
-    Ok((path, Some(authority)))
-}
-
-/// uri-host with an optional port: no user, no path, no list, no space.
-fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|&b| {
-        b.is_ascii_alphanumeric()
-            || matches!(b, b'-' | b'.' | b'_' | b'~' | b':' | b'[' | b']' | b'%')
-    })
 }
 
 fn explain(error: httparse::Error, bytes: &[u8]) -> RequestError {
@@ -286,19 +242,39 @@ fn explain(error: httparse::Error, bytes: &[u8]) -> RequestError {
         httparse::Error::HeaderValue => RequestError::HeaderValue,
         httparse::Error::NewLine => RequestError::LineEnd,
         httparse::Error::TooManyHeaders => RequestError::TooManyHeaders,
-        httparse::Error::Version if names_other_version(bytes) => RequestError::VersionNotSupported,
-        httparse::Error::Version => RequestError::Version,
-        httparse::Error::Token => RequestError::Method,
+        httparse::Error::Version => explain_version(bytes),
+        httparse::Error::Token => explain_token(bytes),
         httparse::Error::Status => RequestError::Syntax,
     }
 }
 
-/// The request line ends in `HTTP/D.D` for some digits that are not ours.
-fn names_other_version(bytes: &[u8]) -> bool {
-    let line = bytes.split(|&b| b == b'\r').next().unwrap_or(&[]);
-    let start = line.len().saturating_sub(8);
-    matches!(&line[start..], [b'H', b'T', b'T', b'P', b'/', a, b'.', b]
-        if a.is_ascii_digit() && b.is_ascii_digit())
+/// A version of some other number after method and target is 505, anything else there is 400.
+fn explain_version(bytes: &[u8]) -> RequestError {
+    let line = bytes.split(|&b| b == b'\r' || b == b'\n').next();
+    match line.and_then(|line| line.splitn(3, |&b| b == b' ').nth(2)) {
+        Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor])
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            RequestError::VersionNotSupported
+        }
+        _ => RequestError::Version,
+    }
+}
+
+/// The parser calls any bad byte of method or target a token error.
+fn explain_token(bytes: &[u8]) -> RequestError {
+    let mut words = bytes.splitn(2, |&b| b == b' ');
+    let method = words.next().unwrap_or_default();
+    if method.is_empty() || !method.iter().copied().all(lines::is_token_byte) {
+        return RequestError::Method;
+    }
+    let target_end = |&b: &u8| !(0x21..=0x7e).contains(&b);
+    let target = words.next().unwrap_or_default();
+    match target.iter().position(target_end).map(|end| &target[end..]) {
+        // HTTP/0.9 ends its line here.
+        Some([b'\r' | b'\n', ..]) => RequestError::Version,
+        _ => RequestError::Target,
+    }
 }
 
 #[cfg(test)]
@@ -407,8 +383,6 @@ mod tests {
             let error = with(&format!("Content-Length: {value}\r\n")).unwrap_err();
             assert_eq!(error, RequestError::ContentLengthInvalid, "{value:?}");
         }
-        let twice = with("Content-Length: 5\r\nContent-Length: 5\r\n").unwrap_err();
-        assert_eq!(twice, RequestError::ContentLengthRepeated);
     }
 
     #[test]
@@ -541,10 +515,79 @@ mod tests {
     }
 
     #[test]
-    fn two_empty_lines_before_a_request_are_skipped_and_no_more() {
+    fn empty_lines_before_a_request_count_as_its_head_and_are_few() {
         let text = "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let limits = Limits::default();
-        let parsed = parse_request(text.as_bytes(), &limits, &mut Headers::new());
+        let mut headers = Headers::new();
+        let parsed = parse_request(text.as_bytes(), &limits, &mut headers);
         assert!(matches!(parsed, Ok(Parsed::Complete(head)) if head.head_len == text.len()));
+        let more = format!("\r\n{text}");
+        let error = parse_request(more.as_bytes(), &limits, &mut headers).unwrap_err();
+        assert_eq!(error, RequestError::LineEnd);
+    }
+
+    #[test]
+    fn an_error_names_what_is_wrong_with_the_request_line() {
+        for (line, error) in [
+            ("GET / HTTP/2.0", RequestError::VersionNotSupported),
+            ("GET / HTTP/1.2", RequestError::VersionNotSupported),
+            ("GET / HTTP/2", RequestError::Version),
+            ("GET / http/1.1", RequestError::Version),
+            ("GET /a b HTTP/1.1", RequestError::Version),
+            ("GET /", RequestError::Version),
+            ("GET  / HTTP/1.1", RequestError::Target),
+            ("GET /\0 HTTP/1.1", RequestError::Target),
+            (" / HTTP/1.1", RequestError::Method),
+            ("G(T / HTTP/1.1", RequestError::Method),
+        ] {
+            // Through growing prefixes: a version that is not all there yet is no error.
+            let result = parse(&format!("{line}\r\nHost: a\r\n\r\n"));
+            assert_eq!(result.unwrap_err(), error, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn b115_a_deadline_never_becomes_longer_by_being_odd() {
+        let deadline = |lines: &str| with(lines).unwrap().deadline_ms;
+        let one = |value: &str| deadline(&format!("x-deadline-ms: {value}\r\n"));
+        assert_eq!(one("5"), Some(5));
+        assert_eq!(one("18446744073709551616"), Some(u64::MAX));
+        assert_eq!(
+            (one("0"), one("-1"), one("-99999999999999999999")),
+            (Some(0), Some(0), Some(0))
+        );
+        for malformed in ["", "1e3", "5 s", "99999999H", "1000ms", "+5", "-", "\u{b3}"] {
+            assert_eq!(one(malformed), None, "{malformed:?}");
+        }
+        assert_eq!(
+            deadline("x-deadline-ms: 9\r\nx-deadline-ms: 5\r\n"),
+            Some(5)
+        );
+        assert_eq!(
+            deadline("x-deadline-ms: 5\r\nx-deadline-ms: 9\r\n"),
+            Some(5)
+        );
+        assert_eq!(
+            deadline("x-deadline-ms: 5\r\nx-deadline-ms: y\r\n"),
+            Some(5)
+        );
+        assert_eq!(
+            deadline("x-deadline-ms: y\r\nx-deadline-ms: 5\r\n"),
+            Some(5)
+        );
+    }
+
+    #[test]
+    fn the_highest_attempt_counts() {
+        let attempt = |lines: &str| with(lines).unwrap().attempt;
+        assert_eq!(
+            attempt("x-evenkeel-attempt: 2\r\nx-evenkeel-attempt: 1\r\n"),
+            Some(2)
+        );
+        assert_eq!(
+            attempt("x-evenkeel-attempt: 99999999999999999999\r\n"),
+            Some(u64::MAX)
+        );
+        assert_eq!(attempt("x-evenkeel-attempt: two\r\n"), None);
     }
 }

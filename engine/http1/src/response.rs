@@ -4,7 +4,8 @@ use core::mem::MaybeUninit;
 
 use crate::body::BodyFraming;
 use crate::error::ResponseError;
-use crate::headers::{HeaderKind, Headers, Slot, classify, decimal, list, trim};
+use crate::framing::Framing;
+use crate::headers::{Headers, classify, trim};
 use crate::lines;
 use crate::request::Method;
 use crate::span::Span;
@@ -20,7 +21,7 @@ pub struct ResponseHead {
     pub body: BodyFraming,
     /// The connection may carry another exchange after this one.
     pub keep_alive: bool,
-    /// A length that was announced for a body that does not come (HEAD, 304).
+    /// What Content-Length says, also for a body that does not come (HEAD, 304).
     pub announced_length: Option<u64>,
 }
 
@@ -29,6 +30,12 @@ impl ResponseHead {
     #[must_use]
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
+    }
+
+    /// A status that has no body and no line about one: RFC 9110 8.6 and 15.3.5.
+    #[must_use]
+    pub(crate) const fn is_unframed(&self) -> bool {
+        self.status < 200 || self.status == 204
     }
 }
 
@@ -42,12 +49,17 @@ pub fn parse_response(
     limits: &Limits,
     headers: &mut Headers,
 ) -> Result<Parsed<ResponseHead>, ResponseError> {
+    let window = limits.window(buf);
+    // What httparse skips: bytes before a status line belong to no answer.
+    if matches!(window, [b'\r' | b'\n', ..]) {
+        return Err(ResponseError::Syntax);
+    }
     let mut table = [const { MaybeUninit::uninit() }; Limits::MOST_HEADERS];
     let max = limits.max_headers.min(Limits::MOST_HEADERS);
     let mut parsed = httparse::Response::new(&mut []);
     let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
         &mut parsed,
-        buf,
+        window,
         &mut table[..max],
     );
     let len = match status {
@@ -58,16 +70,12 @@ pub fn parse_response(
         Ok(httparse::Status::Partial) => return Ok(Parsed::Partial),
         Err(error) => return Err(explain(error)),
     };
-    if len > limits.max_header_bytes {
-        return Err(ResponseError::TooLarge);
-    }
     if !lines::are_strict(&buf[..len]) {
         return Err(ResponseError::LineEnd);
     }
-    let version = if parsed.version == Some(0) {
-        Version::Http10
-    } else {
-        Version::Http11
+    let version = match parsed.version {
+        Some(0) => Version::Http10,
+        _ => Version::Http11,
     };
     let reason = match parsed.reason {
         Some(text) if !text.is_empty() => Span::of(text.as_bytes(), buf),
@@ -78,82 +86,56 @@ pub fn parse_response(
     if !(100..=599).contains(&status) || status == 101 {
         return Err(ResponseError::StatusUnexpected);
     }
-    headers.slots.clear();
-    for header in parsed.headers.iter() {
-        headers.slots.push(Slot {
-            name: Span::of(header.name.as_bytes(), buf),
-            value: Span::of(trim(header.value), buf),
-            kind: classify(header.name.as_bytes()),
-            hop_by_hop: false,
-        });
-    }
     let mut head = ResponseHead {
         head_len: len,
         status,
         reason,
         version,
-        body: BodyFraming::UntilClose,
-        keep_alive: version == Version::Http11,
+        body: BodyFraming::None,
+        keep_alive: false,
         announced_length: None,
     };
-    read_lines(&mut head, method, headers, buf)?;
-    headers.mark_hop_by_hop(buf);
+    read_lines(&mut head, method, parsed.headers, headers, buf)?;
     Ok(Parsed::Complete(head))
 }
 
+/// One pass over the lines: each is classified, kept, and read for what frames.
 fn read_lines(
     head: &mut ResponseHead,
     method: Method,
-    headers: &Headers,
+    lines: &[httparse::Header<'_>],
+    headers: &mut Headers,
     buf: &[u8],
 ) -> Result<(), ResponseError> {
-    let mut length: Option<u64> = None;
-    let mut chunked = false;
-    let mut close = false;
-    for slot in &headers.slots {
-        let value = slot.value.of_bytes(buf);
-        match slot.kind {
-            HeaderKind::ContentLength => {
-                let number = decimal(value).ok_or(ResponseError::ContentLengthInvalid)?;
-                if length
-                    .replace(number)
-                    .is_some_and(|before| before != number)
-                {
-                    return Err(ResponseError::ContentLengthConflict);
-                }
-            }
-            HeaderKind::TransferEncoding => {
-                let mut codings = list(value);
-                let only = codings
-                    .next()
-                    .is_some_and(|c| c.eq_ignore_ascii_case(b"chunked"));
-                if chunked || !only || codings.next().is_some() || head.version == Version::Http10 {
-                    return Err(ResponseError::TransferCodingUnknown);
-                }
-                chunked = true;
-            }
-            HeaderKind::Connection => {
-                for option in list(value) {
-                    close |= option.eq_ignore_ascii_case(b"close");
-                    head.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
-            }
-            _ => {}
-        }
+    let mut framing = Framing::default();
+    headers.slots.clear();
+    for line in lines {
+        let (name, value) = (line.name.as_bytes(), trim(line.value));
+        let kind = classify(name);
+        framing.read(kind, value)?;
+        headers.push(name, value, kind, buf);
     }
-    if chunked && length.is_some() {
+    if framing.named > 0 {
+        headers.mark_named(buf);
+    }
+    if framing.chunked && framing.length.is_some() {
         return Err(ResponseError::BothFramings);
     }
-    head.keep_alive &= !close;
-    let bodiless = method == Method::Head || matches!(head.status, 100..=199 | 204 | 304);
-    head.announced_length = length;
-    head.body = match length {
+    if framing.chunked && head.version == Version::Http10 {
+        return Err(ResponseError::TransferCodingInHttp10);
+    }
+    let bodiless = method == Method::Head || head.is_unframed() || head.status == 304;
+    head.announced_length = framing.length;
+    head.body = match framing.length {
         _ if bodiless => BodyFraming::None,
-        _ if chunked => BodyFraming::Chunked,
+        _ if framing.chunked => BodyFraming::Chunked,
         Some(length) => BodyFraming::Length(length),
         None => BodyFraming::UntilClose,
     };
-    head.keep_alive &= head.body != BodyFraming::UntilClose;
+    // A body announced where none may be is likely to come all the same: nothing may follow it.
+    let body_on_204 = head.status == 204 && (framing.chunked || framing.length.unwrap_or(0) > 0);
+    head.keep_alive =
+        framing.keep_alive(head.version) && head.body != BodyFraming::UntilClose && !body_on_204;
     Ok(())
 }
 

@@ -119,3 +119,39 @@ proptest! {
         prop_assert_eq!(payload, chunks.concat());
     }
 }
+
+/// The first verdict on growing prefixes of `bytes`, as text.
+fn first_verdict<T: std::fmt::Debug, E: std::fmt::Debug>(
+    bytes: &[u8],
+    mut parse: impl FnMut(&[u8]) -> Result<Parsed<T>, E>,
+) -> String {
+    let verdicts = (0..=bytes.len()).map(|cut| parse(&bytes[..cut]));
+    let mut decided = verdicts.skip_while(|verdict| matches!(verdict, Ok(Parsed::Partial)));
+    decided
+        .next()
+        .map_or_else(|| "Ok(Partial)".into(), |verdict| format!("{verdict:?}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn the_verdict_on_a_head_does_not_depend_on_how_its_bytes_arrive(
+        bytes in http_like(),
+        start in prop::sample::select(vec![
+            "", "\r\n", "GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "HTTP/1.1 200 OK\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n", "HTTP/1.1 204 No\r\n",
+        ]),
+        max_header_bytes in 1..120usize,
+        max_headers in 0..4usize,
+    ) {
+        let bytes = [start.as_bytes(), &bytes].concat();
+        let limits = Limits { max_header_bytes, max_headers };
+        let mut headers = Headers::new();
+        let mut request = |bytes: &[u8]| parse_request(bytes, &limits, &mut headers);
+        prop_assert_eq!(first_verdict(&bytes, &mut request), format!("{:?}", request(&bytes)));
+        let mut response =
+            |bytes: &[u8]| parse_response(bytes, Method::Get, &limits, &mut headers);
+        prop_assert_eq!(first_verdict(&bytes, &mut response), format!("{:?}", response(&bytes)));
+    }
+}
