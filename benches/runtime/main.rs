@@ -11,6 +11,7 @@ mod epoll;
 mod frame;
 #[cfg(feature = "glommio")]
 mod glommio;
+mod load;
 mod measure;
 mod ring;
 

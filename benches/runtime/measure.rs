@@ -3,18 +3,20 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_base::{Duration, Instant};
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
-use loadgen::client::{self, Class, Keep, Target};
 use loadgen::host::cpu_ns;
 use loadgen::origin::{self, OriginConfig};
-use loadgen_scenario::{Law, Process};
+use loadgen_scenario::Law;
 
+use crate::load;
 use crate::{CHILD, ORIGIN, Options};
 
-/// Load: connections, and a rate well above what one core forwards.
-const LOADS: [(u32, f64); 2] = [(64, 120_000.0), (1, 60_000.0)];
+/// Connections of each load.
+const LOADS: [u32; 2] = [64, 1];
 const BODY_BYTES: usize = 1024;
 
 struct Sample {
@@ -34,10 +36,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let (_origin, address) = start_origin();
     let mut samples = Vec::new();
     for round in 0..options.rounds {
-        for (connections, rate) in LOADS {
+        for connections in LOADS {
             for turn in 0..options.only.len() {
                 let forwarder = &options.only[(round + turn) % options.only.len()];
-                let sample = measure(forwarder, address, connections, rate, options.seconds);
+                let sample = measure(forwarder, address, connections, options.seconds);
                 eprintln!(
                     "round {} {forwarder}, {connections} connections: {:.2} us, {:.0}/s",
                     round + 1,
@@ -75,40 +77,19 @@ fn start_origin() -> (Shard, SocketAddr) {
     (shard.expect("io_uring is allowed"), address)
 }
 
-fn measure(
-    forwarder: &str,
-    origin: SocketAddr,
-    connections: u32,
-    rate: f64,
-    seconds: u64,
-) -> Sample {
+fn measure(forwarder: &str, origin: SocketAddr, connections: u32, seconds: u64) -> Sample {
     let mut child = Forwarder::start(forwarder, origin);
-    let target = |duration| Target {
-        address: child.address,
-        host: "bench.test".into(),
-        path: "/".into(),
-        method: "GET".into(),
-        headers: String::new(),
-        body: Vec::new(),
-        process: Process::Constant,
-        rate,
-        warmup: Duration::ZERO,
-        duration,
-        // What waits longer is given up unsent: the load is as many requests as fit.
-        timeout: Duration::from_millis(50),
+    let id = child.process.id();
+    let cpu = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let (first, last) = (Arc::clone(&cpu), Arc::clone(&cpu));
+    let answered = load::run(
+        child.address,
         connections,
-        threads: 1,
-        seed: 1,
-        keep: Keep::Histograms,
-        cores: vec![1],
-        start: None,
-    };
-    let run = |duration| client::run(&target(duration)).expect("the load runs");
-    run(Duration::from_millis(300));
-    let before = cpu_ns(child.process.id());
-    let ended = run(Duration::from_secs(seconds));
-    let cpu = cpu_ns(child.process.id()) - before;
-    let answered = ended.record.count(Class::Ok);
+        Duration::from_secs(seconds),
+        move || first[0].store(cpu_ns(id), Ordering::Relaxed),
+        move || last[1].store(cpu_ns(id), Ordering::Relaxed),
+    );
+    let cpu = cpu[1].load(Ordering::Relaxed) - cpu[0].load(Ordering::Relaxed);
     child.stop();
     Sample {
         forwarder: forwarder.into(),
@@ -162,7 +143,7 @@ fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
 fn print_table(options: &Options, samples: &[Sample]) {
     println!("| forwarder | connections | CPU us/request | requests/s | CPU, ratio to epoll |");
     println!("|---|---|---|---|---|");
-    for (connections, _) in LOADS {
+    for connections in LOADS {
         let of = |name: &str| -> Vec<&Sample> {
             let same = |s: &&Sample| s.forwarder == name && s.connections == connections;
             samples.iter().filter(same).collect()

@@ -1,1 +1,193 @@
-//! Shared helpers.
+//! What the end-to-end tests share: the real binaries, scripted origins, a plain client.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing here takes longer unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A binary of the workspace, beside the test's own executable.
+///
+/// # Panics
+/// When it has not been built.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let path = test.ancestors().nth(2).expect("target/PROFILE/deps").join(name);
+    assert!(path.exists(), "{name} is missing: run tests/run, or cargo build --workspace --bins");
+    path
+}
+
+/// A running engine; killed when dropped.
+pub struct Engine {
+    child: Child,
+    pub address: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+impl Engine {
+    /// Starts `evenkeel run` with one listener and one upstream, and what `more` adds to the upstream.
+    ///
+    /// # Panics
+    /// When it does not listen in time.
+    #[must_use]
+    pub fn start(engine: &str, listener: &str, endpoints: &[SocketAddr], more: &str) -> Engine {
+        let list: Vec<String> = endpoints.iter().map(|address| format!("\"{address}\"")).collect();
+        let text = format!(
+            "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n{engine}\n\
+             [[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
+             [[route]]\nupstream = \"u\"\ntimeout = \"2s\"\n\
+             [[upstream]]\nname = \"u\"\nendpoints = [{}]\n{more}\n",
+            list.join(", ")
+        );
+        let folder = std::env::temp_dir().join(format!("evenkeel-test-{}", unique()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let file = folder.join("evenkeel.toml");
+        std::fs::write(&file, text).expect("a temporary file");
+        let mut child = Command::new(binary("evenkeel"))
+            .args(["run", "--config"])
+            .arg(&file)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the engine starts");
+        let stderr = child.stderr.take().expect("piped");
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let mut seen = Vec::new();
+        let mut find = |words: &str| loop {
+            let Ok(line) = told.recv_timeout(PATIENCE) else { panic!("no \"{words}\": {seen:?}") };
+            if let Some((_, address)) = line.split_once(words) {
+                return address.trim().parse().expect("an address");
+            }
+            seen.push(line);
+        };
+        let (address, admin) = (find("listening on "), find("admin on "));
+        let _ = std::fs::remove_dir_all(folder);
+        Engine { child, address, admin }
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let pid = i32::try_from(self.child.id()).expect("a process id");
+        let status = Command::new("kill").arg("-TERM").arg(pid.to_string()).status();
+        assert!(status.is_ok_and(|status| status.success()));
+    }
+
+    /// Waits for the end of the process.
+    ///
+    /// # Panics
+    /// When it does not end in time.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the engine ends", || {
+            status = self.child.try_wait().expect("a child of ours");
+            status.is_some()
+        });
+        status.expect("set above")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn unique() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Waits for a condition.
+///
+/// # Panics
+/// When it does not come in time.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An origin: every connection is handed to `serve` on a thread of its own, with its number.
+pub fn origin(serve: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket");
+    let serve = std::sync::Arc::new(serve);
+    thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let serve = std::sync::Arc::clone(&serve);
+            thread::spawn(move || serve(stream, number));
+        }
+    });
+    address
+}
+
+/// Reads up to and including the empty line; what follows stays in the stream.
+pub fn read_head(stream: &mut impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+    }
+    String::from_utf8(head).ok()
+}
+
+/// The value of a header line, in any case.
+#[must_use]
+pub fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().skip(1).find_map(|line| {
+        let (given, value) = line.split_once(':')?;
+        given.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+/// A connection with a time limit on reads.
+///
+/// # Panics
+/// When nobody listens.
+#[must_use]
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
+    stream
+}
+
+/// Sends `request` on a connection of its own and reads everything until the close.
+///
+/// # Panics
+/// When the answer does not end in time.
+#[must_use]
+pub fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the connection closes");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A plain GET that asks for the close.
+#[must_use]
+pub fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"))
+}
