@@ -25,13 +25,19 @@ fn engine(endpoints: &[SocketAddr], more: &str) -> Engine {
 }
 
 fn closed_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 /// Status line and reason of a refusal.
 fn refusal(answer: &str) -> (u16, String) {
     let status = answer.split(' ').nth(1).unwrap_or("0").parse().unwrap_or(0);
-    (status, header(answer, "x-evenkeel-reason").unwrap_or("").to_owned())
+    (
+        status,
+        header(answer, "x-evenkeel-reason").unwrap_or("").to_owned(),
+    )
 }
 
 #[test]
@@ -49,9 +55,15 @@ fn a_request_goes_through_and_its_own_hop_does_not() {
         engine.address,
         "GET /x?y HTTP/1.1\r\nHost: a.test\r\nX-Own: 1\r\nConnection: close, x-hop\r\nX-Hop: 1\r\n\r\n",
     );
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok"),
+        "{answer}"
+    );
     let head = told.recv().unwrap();
-    assert!(head.starts_with("GET /x?y HTTP/1.1\r\nHost: a.test\r\nX-Own: 1\r\n"), "{head}");
+    assert!(
+        head.starts_with("GET /x?y HTTP/1.1\r\nHost: a.test\r\nX-Own: 1\r\n"),
+        "{head}"
+    );
     assert_eq!(header(&head, "x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(header(&head, "x-evenkeel-attempt"), Some("1"));
     let left: u64 = header(&head, "x-deadline-ms").unwrap().parse().unwrap();
@@ -67,7 +79,10 @@ fn pipelined_requests_are_answered_in_order_over_one_endpoint_connection() {
         counted.fetch_add(1, Ordering::Relaxed);
         while let Some(head) = read_head(&mut stream) {
             let path = head.split(' ').nth(1).unwrap().to_owned();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len());
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}",
+                path.len()
+            );
             stream.write_all(answer.as_bytes()).unwrap();
         }
     });
@@ -78,8 +93,9 @@ fn pipelined_requests_are_answered_in_order_over_one_endpoint_connection() {
         requests.push_str(&format!("GET /{n} HTTP/1.1\r\nHost: a\r\n{close}\r\n"));
     }
     let answers = ask(engine.address, &requests);
-    let places: Vec<usize> =
-        (0..20).map(|n| answers.find(&format!("\r\n\r\n/{n}")).expect("answered")).collect();
+    let places: Vec<usize> = (0..20)
+        .map(|n| answers.find(&format!("\r\n\r\n/{n}")).expect("answered"))
+        .collect();
     assert!(places.is_sorted(), "{answers}");
     assert_eq!(connections.load(Ordering::Relaxed), 1);
 }
@@ -90,10 +106,16 @@ fn bodies_are_reframed_for_the_client() {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nT: 1\r\n\r\n",
     );
     let answer = get(engine(&[chunked], "").address, "/");
-    assert!(answer.ends_with("\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), "{answer}");
+    assert!(
+        answer.ends_with("\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        "{answer}"
+    );
     let engine10 = engine(&[chunked], "");
     let old = ask(engine10.address, "GET / HTTP/1.0\r\n\r\n");
-    assert!(old.ends_with("\r\n\r\nhello") && header(&old, "transfer-encoding").is_none(), "{old}");
+    assert!(
+        old.ends_with("\r\n\r\nhello") && header(&old, "transfer-encoding").is_none(),
+        "{old}"
+    );
     let until_close = origin(|mut stream, _| {
         let _ = read_head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nto the end");
@@ -119,7 +141,10 @@ fn answers_without_a_body_leave_the_connection_usable() {
                     GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let answers = ask(engine.address, requests);
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 3, "{answers}");
-    assert!(answers.ends_with("ok") && answers.contains("Content-Length: 99"), "{answers}");
+    assert!(
+        answers.ends_with("ok") && answers.contains("Content-Length: 99"),
+        "{answers}"
+    );
 }
 
 #[test]
@@ -134,11 +159,19 @@ fn what_breaks_at_the_endpoint_has_its_reason() {
         (closed_port(), "", (502, "upstream-connect")),
         (reset, "", (502, "upstream-reset")),
         (garbage, "", (502, "upstream-protocol")),
-        (silent, "[upstream.retry]\nper_try_timeout = \"100ms\"", (504, "timeout")),
+        (
+            silent,
+            "[upstream.retry]\nper_try_timeout = \"100ms\"",
+            (504, "timeout"),
+        ),
     ] {
         let engine = engine(&[endpoint], more);
         let answer = get(engine.address, "/");
-        assert_eq!(refusal(&answer), (expected.0, expected.1.to_owned()), "{answer}");
+        assert_eq!(
+            refusal(&answer),
+            (expected.0, expected.1.to_owned()),
+            "{answer}"
+        );
     }
 }
 
@@ -156,16 +189,36 @@ fn what_is_wrong_with_a_request_reaches_no_endpoint() {
     let cases = [
         ("GET / HTTP/1.1\nHost: a\n\n", 400, "bad-request"),
         ("GET / HTTP/1.1\r\n\r\n", 400, "bad-request"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "bad-request"),
-        ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", 501, "bad-request"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+            "bad-request",
+        ),
+        (
+            "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n",
+            501,
+            "bad-request",
+        ),
         (long.as_str(), 431, "header-too-large"),
         ("GET / HTTP/1.1\r\nHost:", 408, "header-timeout"),
-        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n", 413, "body-too-large"),
-        ("GET / HTTP/1.1\r\nHost: a\r\nx-deadline-ms: 0\r\nConnection: close\r\n\r\n", 504, "deadline-infeasible"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n",
+            413,
+            "body-too-large",
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nx-deadline-ms: 0\r\nConnection: close\r\n\r\n",
+            504,
+            "deadline-infeasible",
+        ),
     ];
     for (request, status, reason) in cases {
         let answer = ask(engine.address, request);
-        assert_eq!(refusal(&answer), (status, reason.to_owned()), "{request:?}: {answer}");
+        assert_eq!(
+            refusal(&answer),
+            (status, reason.to_owned()),
+            "{request:?}: {answer}"
+        );
     }
     assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
@@ -182,10 +235,16 @@ fn an_idle_connection_that_closes_under_a_get_is_replaced_once_and_under_a_post_
     });
     let engine = engine(&[endpoint], "[upstream.outlier]\nconsecutive_failures = 0");
     assert!(get(engine.address, "/").ends_with("ok"));
-    assert!(get(engine.address, "/").ends_with("ok"), "replaced by a new connection");
+    assert!(
+        get(engine.address, "/").ends_with("ok"),
+        "replaced by a new connection"
+    );
     assert_eq!(connections.load(Ordering::Relaxed), 2);
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    assert_eq!(refusal(&ask(engine.address, post)), (502, "upstream-reset".into()));
+    assert_eq!(
+        refusal(&ask(engine.address, post)),
+        (502, "upstream-reset".into())
+    );
 }
 
 #[test]
@@ -233,7 +292,9 @@ fn a_breaker_opens_and_a_limiter_sheds() {
     });
     let engine2 = engine(&[slow], "[upstream.limiter]\nkind = \"fixed\"\ninitial = 1");
     let mut first = connect(engine2.address);
-    first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    first
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut shed = (0, String::new());
     until("the second is shed", || {
         shed = refusal(&get_if_shed(engine2.address));
@@ -249,8 +310,12 @@ fn a_breaker_opens_and_a_limiter_sheds() {
 /// A request that gives up at once when it is not shed.
 fn get_if_shed(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+        .set_read_timeout(Some(std::time::Duration::from_millis(200)))
+        .unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
     answer
@@ -261,7 +326,9 @@ fn a_client_that_closes_its_half_still_gets_its_answer() {
     let endpoint = answering(OK);
     let engine = engine(&[endpoint], "");
     let mut stream = connect(engine.address);
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -280,19 +347,25 @@ fn a_drain_answers_what_is_there_and_ends_in_order() {
     let mut engine = engine(&[slow], "");
     let idle = connect(engine.address);
     let mut busy = connect(engine.address);
-    busy.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    busy.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     until("the request is under way", || {
         get(engine.admin, "/state").contains("\"attempts_in_flight\": 1")
     });
     engine.terminate();
-    until("not ready any more", || get(engine.admin, "/readyz").starts_with("HTTP/1.1 503"));
+    until("not ready any more", || {
+        get(engine.admin, "/readyz").starts_with("HTTP/1.1 503")
+    });
     let mut end = Vec::new();
     (&idle).read_to_end(&mut end).unwrap();
     assert!(end.is_empty(), "an idle connection closes without a word");
     release.wait();
     let mut answer = String::new();
     busy.read_to_string(&mut answer).unwrap();
-    assert!(answer.ends_with("ok") && header(&answer, "connection") == Some("close"), "{answer}");
+    assert!(
+        answer.ends_with("ok") && header(&answer, "connection") == Some("close"),
+        "{answer}"
+    );
     assert_eq!(engine.wait().code(), Some(0));
 }
 
@@ -300,15 +373,21 @@ fn a_drain_answers_what_is_there_and_ends_in_order() {
 fn an_answer_that_comes_before_the_upload_ends_is_not_lost() {
     let early = origin(|mut stream, _| {
         let _ = read_head(&mut stream);
-        let answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+        let answer =
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
         let _ = stream.write_all(answer);
     });
     let engine = engine(&[early], "");
     let mut stream = connect(engine.address);
-    stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\npart").unwrap();
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\npart")
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with("no"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401") && answer.ends_with("no"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -318,6 +397,11 @@ fn a_connection_that_is_reset_in_the_middle_of_an_answer_is_not_ended_in_order()
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel");
     });
     let engine = engine(&[broken], "");
-    let answer = thread::spawn(move || get(engine.address, "/")).join().unwrap();
-    assert!(answer.contains("hel") && !answer.ends_with("0\r\n\r\n"), "{answer}");
+    let answer = thread::spawn(move || get(engine.address, "/"))
+        .join()
+        .unwrap();
+    assert!(
+        answer.contains("hel") && !answer.ends_with("0\r\n\r\n"),
+        "{answer}"
+    );
 }

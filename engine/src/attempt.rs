@@ -41,6 +41,7 @@ impl<'a> Guarded<'a> {
             .as_mut()
             .expect("polled while the request lives");
         let step = policy.dispatch.poll(request, turn_now(), &mut policy.rng);
+        self.upstream.note_transitions(&mut policy.dispatch);
         match &step {
             Step::Attempt(attempt) => self.attempt = Some(*attempt),
             Step::Refuse(_) | Step::Over => self.request = None,
@@ -81,6 +82,7 @@ impl<'a> Guarded<'a> {
             turn_now(),
             &mut policy.rng,
         );
+        self.upstream.note_transitions(&mut policy.dispatch);
         self.request = None;
     }
 

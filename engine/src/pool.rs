@@ -9,7 +9,7 @@ use evenkeel_base::{Duration, Instant};
 use evenkeel_runtime::{Event, TcpStream, now, sleep_until, turn_now};
 
 /// How often connections that the other side closed, or that have been idle for too long, are let go.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolConfig {

@@ -246,7 +246,7 @@ pub fn run(plan: &Plan) -> Result<(), ServeError> {
         .map_err(ServeError::Signals)?;
     let mut drained = false;
     loop {
-        let patience = time::Duration::from_millis(if drained { 5 } else { 1000 });
+        let patience = time::Duration::from_millis(if drained { 5 } else { 5000 });
         match told.recv_timeout(patience) {
             Ok(SIGHUP) => log::event(
                 Level::Warn,

@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_base::{Duration, Instant};
 use evenkeel_policy::{Snapshot, Transition};
-use evenkeel_runtime::{
-    Receiver, Sender, ShardStats, mailbox, now, sleep_until, spawn_local, timeout_at,
-};
+use evenkeel_runtime::{Receiver, Sender, ShardStats, mailbox, now, spawn_local, timeout_at};
 
 use crate::log::{self, Level};
 use crate::metrics::ShardMetrics;
@@ -20,9 +18,6 @@ pub(crate) type Query = Sender<ShardReport>;
 
 /// A shard that does not answer within this is reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often a shard looks for transitions to log while it serves.
-const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// One shard's view of everything.
 pub(crate) struct ShardReport {
@@ -50,40 +45,24 @@ impl ShardReport {
 
 /// Answers the admin thread, and logs what the policies changed.
 pub(crate) async fn answer_queries(shard: Rc<ShardState>, mut queries: Receiver<Query>) {
-    spawn_local(log_transitions(Rc::clone(&shard)));
+    for index in 0..shard.upstreams.len() {
+        spawn_local(log_transitions(Rc::clone(&shard), index));
+    }
     while let Some(reply) = queries.recv().await {
         drop(reply.send(ShardReport::of(&shard)));
     }
 }
 
-/// Writes ejections, trips and their ends to the log; sleeps while no request comes.
-async fn log_transitions(shard: Rc<ShardState>) {
-    let mut before = 0;
+/// Writes ejections, trips and their ends to the log, off the request's path; sleeps in between.
+async fn log_transitions(shard: Rc<ShardState>, index: usize) {
+    let upstream = &shard.upstreams[index];
     loop {
-        sleep_until(now() + LOG_EVERY).await;
-        let attempts = attempts(&shard);
-        if attempts == before {
-            // Idle: nothing changes without an attempt, so wait for one, cheaply.
-            sleep_until(now() + Duration::from_secs(1)).await;
+        let changed = upstream.changed.wait();
+        for transition in upstream.take_transitions() {
+            log_transition(&shard, upstream.name(), &transition);
         }
-        before = attempts;
-        for upstream in &shard.upstreams {
-            loop {
-                let transition = upstream.policy.borrow_mut().dispatch.poll_transition();
-                let Some(transition) = transition else { break };
-                log_transition(&shard, upstream.name(), &transition);
-            }
-        }
+        changed.await;
     }
-}
-
-fn attempts(shard: &ShardState) -> u64 {
-    shard
-        .metrics
-        .upstreams
-        .iter()
-        .map(|cells| cells.attempts.load(Ordering::Relaxed))
-        .sum()
 }
 
 fn log_transition(shard: &ShardState, upstream: &str, transition: &Transition) {

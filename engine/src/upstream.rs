@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use evenkeel_base::Rng;
 use evenkeel_http1::Limits;
-use evenkeel_policy::{Dispatch, Process};
-use evenkeel_runtime::now;
+use evenkeel_policy::{Dispatch, Process, Transition};
+use evenkeel_runtime::{Event, now};
 
 use crate::plan::UpstreamPlan;
 use crate::pool::{Pool, PoolConfig};
+
+/// Transitions that wait to be logged, at most.
+const MOST_TRANSITIONS: usize = 256;
 
 pub(crate) struct Upstream {
     name: String,
@@ -19,6 +22,9 @@ pub(crate) struct Upstream {
     pub(crate) pool: Rc<Pool>,
     /// Of the heads that endpoints send.
     pub(crate) limits: Limits,
+    transitions: RefCell<Vec<Transition>>,
+    /// There are transitions to be told.
+    pub(crate) changed: Event,
 }
 
 /// The pure part and the randomness it is handed.
@@ -49,7 +55,25 @@ impl Upstream {
             policy: RefCell::new(Policy { dispatch, rng }),
             pool: Pool::new(plan.addresses.clone(), pool),
             limits: Limits::default(),
+            transitions: RefCell::new(Vec::with_capacity(MOST_TRANSITIONS)),
+            changed: Event::new(),
         }
+    }
+
+    /// Moves what the policies changed to where a task that is not on a request's path takes it.
+    /// Nearly always there is nothing.
+    pub(crate) fn note_transitions(&self, dispatch: &mut Dispatch) {
+        while let Some(transition) = dispatch.poll_transition() {
+            let mut transitions = self.transitions.borrow_mut();
+            if transitions.len() < MOST_TRANSITIONS {
+                transitions.push(transition);
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn take_transitions(&self) -> Vec<Transition> {
+        self.transitions.borrow_mut().drain(..).collect()
     }
 
     pub(crate) fn name(&self) -> &str {

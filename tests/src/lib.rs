@@ -18,8 +18,15 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
-    let path = test.ancestors().nth(2).expect("target/PROFILE/deps").join(name);
-    assert!(path.exists(), "{name} is missing: run tests/run, or cargo build --workspace --bins");
+    let path = test
+        .ancestors()
+        .nth(2)
+        .expect("target/PROFILE/deps")
+        .join(name);
+    assert!(
+        path.exists(),
+        "{name} is missing: run tests/run, or cargo build --workspace --bins"
+    );
     path
 }
 
@@ -37,7 +44,10 @@ impl Engine {
     /// When it does not listen in time.
     #[must_use]
     pub fn start(engine: &str, listener: &str, endpoints: &[SocketAddr], more: &str) -> Engine {
-        let list: Vec<String> = endpoints.iter().map(|address| format!("\"{address}\"")).collect();
+        let list: Vec<String> = endpoints
+            .iter()
+            .map(|address| format!("\"{address}\""))
+            .collect();
         let text = format!(
             "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n{engine}\n\
              [[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
@@ -64,7 +74,9 @@ impl Engine {
         });
         let mut seen = Vec::new();
         let mut find = |words: &str| loop {
-            let Ok(line) = told.recv_timeout(PATIENCE) else { panic!("no \"{words}\": {seen:?}") };
+            let Ok(line) = told.recv_timeout(PATIENCE) else {
+                panic!("no \"{words}\": {seen:?}")
+            };
             if let Some((_, address)) = line.split_once(words) {
                 return address.trim().parse().expect("an address");
             }
@@ -72,7 +84,11 @@ impl Engine {
         };
         let (address, admin) = (find("listening on "), find("admin on "));
         let _ = std::fs::remove_dir_all(folder);
-        Engine { child, address, admin }
+        Engine {
+            child,
+            address,
+            admin,
+        }
     }
 
     #[must_use]
@@ -83,7 +99,10 @@ impl Engine {
     /// Sends SIGTERM.
     pub fn terminate(&self) {
         let pid = i32::try_from(self.child.id()).expect("a process id");
-        let status = Command::new("kill").arg("-TERM").arg(pid.to_string()).status();
+        let status = Command::new("kill")
+            .arg("-TERM")
+            .arg(pid.to_string())
+            .status();
         assert!(status.is_ok_and(|status| status.success()));
     }
 
@@ -111,7 +130,11 @@ impl Drop for Engine {
 fn unique() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// Waits for a condition.
@@ -169,7 +192,9 @@ pub fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 #[must_use]
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("somebody listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a valid time");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a valid time");
     stream
 }
 
@@ -182,12 +207,17 @@ pub fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = connect(address);
     stream.write_all(request.as_bytes()).expect("sent");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the connection closes");
+    stream
+        .read_to_end(&mut answer)
+        .expect("the connection closes");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
 /// A plain GET that asks for the close.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> String {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"))
+    ask(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"),
+    )
 }
