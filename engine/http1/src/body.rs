@@ -135,3 +135,99 @@ impl BodyReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// Reads `input` in pieces of `size` bytes: the payload and the bytes left over.
+    fn read(framing: BodyFraming, input: &[u8], size: usize) -> (Vec<u8>, usize, BodyReader) {
+        let mut reader = BodyReader::new(framing);
+        let (mut payload, mut used) = (Vec::new(), 0);
+        for piece in input.chunks(size) {
+            let mut rest = piece;
+            while !rest.is_empty() && !reader.is_done() {
+                let step = reader.read(rest).unwrap();
+                assert!(step.consumed > 0, "no progress");
+                payload.extend_from_slice(&rest[step.data]);
+                used += step.consumed;
+                rest = &rest[step.consumed..];
+            }
+        }
+        (payload, input.len() - used, reader)
+    }
+
+    #[test]
+    fn a_body_ends_where_its_framing_says_however_it_is_cut() {
+        for (framing, input, payload, left) in [
+            (BodyFraming::None, &b"GET "[..], &b""[..], 4),
+            (BodyFraming::Length(0), b"GET ", b"", 4),
+            (BodyFraming::Length(5), b"helloGET ", b"hello", 4),
+            (
+                BodyFraming::Chunked,
+                b"5\r\nhello\r\n0\r\n\r\nGET ",
+                b"hello",
+                4,
+            ),
+        ] {
+            for size in 1..=input.len() {
+                let (read, rest, mut reader) = read(framing, input, size);
+                assert_eq!((&read[..], rest), (payload, left), "{framing:?} by {size}");
+                assert!(reader.is_done());
+                assert_eq!(reader.eof(), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_only_a_body_that_it_delimits() {
+        let (payload, left, mut reader) = read(BodyFraming::UntilClose, b"hello", 2);
+        assert_eq!((&payload[..], left), (&b"hello"[..], 0));
+        assert!(!reader.is_done());
+        assert_eq!(reader.eof(), Ok(()));
+        assert!(reader.is_done());
+        for (framing, input) in [
+            (BodyFraming::Length(6), &b"hello"[..]),
+            (BodyFraming::Chunked, b"5\r\nhello\r\n0\r\n"),
+        ] {
+            let (_, left, mut reader) = read(framing, input, 100);
+            assert_eq!(
+                (left, reader.eof()),
+                (0, Err(BodyError::Early)),
+                "{framing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_hint_is_what_is_left_of_the_body_or_of_the_chunk() {
+        let hint = |framing, input: &[u8]| read(framing, input, 100).2.remaining_hint();
+        assert_eq!(hint(BodyFraming::None, b""), Some(0));
+        assert_eq!(hint(BodyFraming::Length(7), b"abc"), Some(4));
+        assert_eq!(hint(BodyFraming::Length(3), b"abc"), Some(0));
+        assert_eq!(hint(BodyFraming::Chunked, b"A\r\nabc"), Some(7));
+        assert_eq!(hint(BodyFraming::Chunked, b"3\r\nabc"), Some(0));
+        assert_eq!(hint(BodyFraming::UntilClose, b"abc"), None);
+    }
+
+    #[test]
+    fn a_length_of_64_bits_is_counted_without_wrapping() {
+        let hint = |length| {
+            read(BodyFraming::Length(length), b"abc", 1)
+                .2
+                .remaining_hint()
+        };
+        assert_eq!(hint(u64::MAX), Some(u64::MAX - 3));
+        assert_eq!(hint(1 << 32), Some((1 << 32) - 3));
+    }
+
+    #[test]
+    fn a_broken_chunk_is_an_error_and_nothing_behind_it_is_payload() {
+        let mut reader = BodyReader::new(BodyFraming::Chunked);
+        let step = reader.read(b"3\r\nabcXX").unwrap();
+        assert_eq!((step.consumed, step.data), (6, 3..6));
+        let error = reader.read(b"XX").unwrap_err();
+        assert_eq!(error, BodyError::Chunk(ChunkError::LineEnd));
+    }
+}
