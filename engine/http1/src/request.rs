@@ -343,7 +343,8 @@ mod tests {
             ));
             assert_eq!(both.unwrap_err(), RequestError::BothFramings);
         }
-        assert!(with("Transfer-Encoding: chunked\x0b\r\n").is_err());
+        let tabbed = with("Transfer-Encoding: chunked\x0b\r\n");
+        assert_eq!(tabbed.unwrap_err(), RequestError::HeaderValue);
     }
 
     #[test]

@@ -6,12 +6,33 @@ use evenkeel_http1::{
     RequestHead, ResponseError, ResponseHead, parse_request, parse_response,
 };
 
-fn request(text: impl AsRef<[u8]>) -> Result<RequestHead, RequestError> {
-    let text = text.as_ref();
-    match parse_request(text, &Limits::default(), &mut Headers::new())? {
+/// The verdict on the whole, which must be the first one on growing prefixes, too.
+fn settled<H: std::fmt::Debug, E: std::fmt::Debug>(
+    text: &[u8],
+    mut parse: impl FnMut(&[u8]) -> Result<Parsed<H>, E>,
+) -> Result<H, E> {
+    let whole = parse(text);
+    let first = (0..=text.len())
+        .map(|cut| parse(&text[..cut]))
+        .find(|verdict| !matches!(verdict, Ok(Parsed::Partial)));
+    let first = first.unwrap_or_else(|| panic!("partial: {}", text.escape_ascii()));
+    assert_eq!(
+        format!("{first:?}"),
+        format!("{whole:?}"),
+        "{}",
+        text.escape_ascii()
+    );
+    match whole? {
         Parsed::Complete(head) => Ok(head),
         Parsed::Partial => panic!("partial: {}", text.escape_ascii()),
     }
+}
+
+fn request(text: impl AsRef<[u8]>) -> Result<RequestHead, RequestError> {
+    let mut headers = Headers::new();
+    settled(text.as_ref(), |bytes| {
+        parse_request(bytes, &Limits::default(), &mut headers)
+    })
 }
 
 /// The head of a POST with these lines.
@@ -27,15 +48,10 @@ fn post(lines: impl AsRef<[u8]>) -> Result<RequestHead, RequestError> {
 }
 
 fn response(text: &str) -> Result<ResponseHead, ResponseError> {
-    match parse_response(
-        text.as_bytes(),
-        Method::Get,
-        &Limits::default(),
-        &mut Headers::new(),
-    )? {
-        Parsed::Complete(head) => Ok(head),
-        Parsed::Partial => panic!("partial: {text:?}"),
-    }
+    let mut headers = Headers::new();
+    settled(text.as_bytes(), |bytes| {
+        parse_response(bytes, Method::Get, &Limits::default(), &mut headers)
+    })
 }
 
 /// Reads a chunked body in pieces of `size` bytes: its payload and what is left of the input. The

@@ -2,7 +2,8 @@
 
 use evenkeel_http1::encode::{ForwardRequest, Forwarded, request_head};
 use evenkeel_http1::{
-    BodyFraming, BodyReader, Headers, Limits, Method, Parsed, parse_request, parse_response,
+    BodyFraming, BodyReader, ChunkDecoder, HeaderKind, Headers, Limits, Method, Parsed,
+    parse_request, parse_response,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -50,53 +51,84 @@ proptest! {
 
     #[test]
     fn what_is_forwarded_reads_as_the_same_request(
-        method in prop::sample::select(vec!["GET", "POST", "DELETE", "BREW"]),
-        path in "/[a-z0-9/?=&%]{0,20}",
-        names in vec("[A-Za-z][A-Za-z0-9-]{0,8}", 0..6),
-        framing in 0..3u8,
+        method in prop::sample::select(vec!["GET", "HEAD", "POST", "DELETE", "BREW"]),
+        target in prop_oneof![
+            "/[a-z0-9/?=&%]{0,20}",
+            "http://b\\.test(:81)?(/[a-z0-9?]{0,8})?",
+        ],
+        lines in vec(prop_oneof![plain_line(), hop_line()], 0..8),
+        framing in prop::sample::select(vec![
+            "", "Content-Length: 7\r\n", "Content-Length: 7\r\ncontent-length: 7\r\n",
+            "Transfer-Encoding: chunked\r\n", "transfer-encoding: \tCHUNKED \r\n",
+        ]),
+        forwarded in prop::sample::select(vec![
+            Forwarded::Off, Forwarded::XForwarded, Forwarded::Forwarded, Forwarded::Both,
+        ]),
     ) {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: a.test\r\n");
-        for name in &names {
-            text.push_str(&format!("X-{name}: v\r\n"));
-        }
-        text.push_str(match framing {
-            0 => "Content-Length: 7\r\n",
-            1 => "Transfer-Encoding: chunked\r\n",
-            _ => "",
-        });
-        text.push_str("Connection: keep-alive\r\n\r\n");
+        let lines = lines.concat();
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\n{lines}{framing}\r\n");
+        let text = text.as_bytes();
         let limits = Limits::default();
         let mut headers = Headers::new();
-        for cut in 0..text.len() {
-            let parsed = parse_request(&text.as_bytes()[..cut], &limits, &mut headers);
-            prop_assert!(matches!(parsed, Ok(Parsed::Partial)), "{cut}: {parsed:?}");
-        }
-        let Ok(Parsed::Complete(before)) = parse_request(text.as_bytes(), &limits, &mut headers)
-        else {
+        let Ok(Parsed::Complete(before)) = parse_request(text, &limits, &mut headers) else {
             return Err(TestCaseError::fail("a valid head is refused"));
         };
+        let kept = plain_values(&headers, text);
         let mut out = Vec::new();
-        let forward = ForwardRequest {
-            attempt: 1,
-            deadline_ms: 1,
-            client: "::1",
-            forwarded: Forwarded::Both,
-        };
-        request_head(&mut out, text.as_bytes(), &before, &headers, &forward);
+        let forward = ForwardRequest { attempt: 1, deadline_ms: 1, client: "::1", forwarded };
+        request_head(&mut out, text, &before, &headers, &forward);
         let Ok(Parsed::Complete(after)) = parse_request(&out, &limits, &mut headers) else {
             return Err(TestCaseError::fail("the forwarded head is refused"));
         };
         prop_assert_eq!(after.head_len, out.len());
         prop_assert_eq!(before.body, after.body);
-        prop_assert_eq!(before.path(text.as_bytes()), after.path(&out));
-        prop_assert_eq!(before.host(text.as_bytes()), after.host(&out));
-        prop_assert!(headers.find(&out, b"connection").is_none());
+        prop_assert_eq!(before.method, after.method);
+        prop_assert_eq!(before.method_text.of_bytes(text), after.method_text.of_bytes(&out));
+        prop_assert_eq!(before.path(text), after.path(&out));
+        prop_assert_eq!(before.host(text), after.host(&out));
+        prop_assert_eq!(kept, plain_values(&headers, &out));
+        for slot in headers.iter() {
+            let name = slot.name.of_bytes(&out).to_ascii_lowercase();
+            prop_assert!(!HOP.iter().any(|hop| hop.as_bytes() == name), "{}", name.escape_ascii());
+        }
+        let codings = headers.iter().filter(|slot| slot.kind == HeaderKind::TransferEncoding);
+        prop_assert_eq!(codings.count(), usize::from(before.body == BodyFraming::Chunked));
+        let lengths = headers.iter().filter(|slot| slot.kind == HeaderKind::ContentLength);
+        prop_assert_eq!(lengths.count(), usize::from(before.body == BodyFraming::Length(7)));
+    }
+
+    #[test]
+    fn a_proper_prefix_of_a_valid_head_is_partial(
+        start in prop::sample::select(vec![
+            "GET / HTTP/1.1\r\nHost: a\r\n", "\r\n\r\nPOST /x HTTP/1.1\r\nHost: a\r\n",
+            "OPTIONS * HTTP/1.0\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.0 404\r\n",
+            "HTTP/1.1 204 No Content\r\n",
+        ]),
+        lines in vec(prop_oneof![plain_line(), hop_line()], 0..8),
+    ) {
+        let text = format!("{start}{}\r\n", lines.concat());
+        let text = text.as_bytes();
+        let limits = Limits::default();
+        let mut headers = Headers::new();
+        let mut parse = |bytes: &[u8]| {
+            if start.starts_with("HTTP/") {
+                let parsed = parse_response(bytes, Method::Get, &limits, &mut headers);
+                parsed.map(|parsed| length(&parsed, |head| head.head_len)).ok()
+            } else {
+                let parsed = parse_request(bytes, &limits, &mut headers);
+                parsed.map(|parsed| length(&parsed, |head| head.head_len)).ok()
+            }
+        };
+        for cut in 0..text.len() {
+            prop_assert_eq!(parse(&text[..cut]), Some(None), "at {}", cut);
+        }
+        prop_assert_eq!(parse(text), Some(Some(text.len())));
     }
 
     #[test]
     fn chunks_decode_to_what_was_encoded_over_any_split(
         chunks in vec(vec(any::<u8>(), 1..40), 0..8),
-        split in 1..50usize,
+        cuts in vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let mut coded = Vec::new();
         for chunk in &chunks {
@@ -105,18 +137,87 @@ proptest! {
             coded.extend_from_slice(b"\r\n");
         }
         coded.extend_from_slice(b"0\r\n\r\n");
-        let mut reader = BodyReader::new(BodyFraming::Chunked);
-        let mut payload = Vec::new();
-        for piece in coded.chunks(split) {
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let step = reader.read(rest).map_err(|e| TestCaseError::fail(e.to_string()))?;
-                payload.extend_from_slice(&rest[step.data.clone()]);
+        let end = coded.len();
+        coded.extend_from_slice(b"GET / HTTP/1.1\r\n");
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(coded.len())).collect();
+        cuts.extend([0, coded.len()]);
+        cuts.sort_unstable();
+        let mut decoder = ChunkDecoder::new();
+        let (mut payload, mut used) = (Vec::new(), 0);
+        for piece in cuts.windows(2) {
+            let mut rest = &coded[piece[0]..piece[1]];
+            while !rest.is_empty() && !decoder.is_done() {
+                let step = decoder.decode(rest).map_err(|e| TestCaseError::fail(e.to_string()))?;
+                payload.extend_from_slice(&rest[step.data]);
+                used += step.consumed;
                 rest = &rest[step.consumed..];
             }
         }
-        prop_assert!(reader.is_done());
+        prop_assert!(decoder.is_done());
         prop_assert_eq!(payload, chunks.concat());
+        prop_assert_eq!(used, end, "what follows is not the body's");
+    }
+}
+
+/// Names that never reach an endpoint.
+const HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "te",
+    "trailer",
+    "upgrade",
+    "x-named",
+];
+
+/// A line that means nothing to the engine.
+fn plain_line() -> impl Strategy<Value = String> {
+    "Q-[A-Za-z0-9-]{0,8}:[ \t]{0,2}[!-~]{0,12}\r\n"
+}
+
+/// A line for this hop, or one that Connection may name.
+fn hop_line() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec![
+        "Keep-Alive",
+        "PROXY-CONNECTION",
+        "Proxy-Authorization",
+        "Proxy-Authenticate",
+        "te",
+        "Trailer",
+        "Upgrade",
+    ]);
+    prop_oneof![
+        name.prop_map(|name| format!("{name}: x\r\n")),
+        prop::sample::select(vec!["close, x-named", "X-Named", "host, content-length"]).prop_map(
+            |options| format!(
+                "Connection: {options}\r\nX-Named: 1\r\n\
+                                         Connection: x-named\r\n"
+            )
+        ),
+    ]
+}
+
+/// The lines of [`plain_line`], in their order.
+fn plain_values(headers: &Headers, bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let plain = headers
+        .iter()
+        .filter(|slot| slot.name.of_bytes(bytes).starts_with(b"Q-"));
+    plain
+        .map(|slot| {
+            (
+                slot.name.of_bytes(bytes).to_vec(),
+                slot.value.of_bytes(bytes).to_vec(),
+            )
+        })
+        .collect()
+}
+
+fn length<T>(parsed: &Parsed<T>, of: impl Fn(&T) -> usize) -> Option<usize> {
+    match parsed {
+        Parsed::Complete(head) => Some(of(head)),
+        Parsed::Partial => None,
     }
 }
 
