@@ -3,7 +3,9 @@
 //! Nothing here measures or judges. Reports are functions from values to text, so the same numbers
 //! give the same bytes, and whatever is said in words is computed from the numbers beside it.
 
+mod curves;
 pub mod demo;
+pub mod html;
 mod scale;
 pub mod svg;
 mod table;
