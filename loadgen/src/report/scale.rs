@@ -141,7 +141,8 @@ impl Axis {
         }
     }
 
-    fn can_show(self, value: f64) -> bool {
+    /// Whether `value` has a place on this axis.
+    pub(super) fn can_show(self, value: f64) -> bool {
         value.is_finite()
             && value.abs() <= LARGEST
             && (matches!(self, Axis::Linear(_)) || value >= SMALLEST_ON_LOG)
@@ -190,7 +191,7 @@ fn power(decade: i32) -> f64 {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that `span` takes four to nine steps.
+/// 1, 2 or 5 times a power of ten, so that `span` takes three to eight steps.
 fn round_step(span: f64) -> f64 {
     let rough = span / 8.0;
     let decade = power(rough.log10().floor() as i32);

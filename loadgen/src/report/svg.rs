@@ -21,9 +21,9 @@ pub const PALETTE: [(&str, &str); 7] = [
 ];
 
 const WIDTH: f64 = 920.0;
-const HEIGHT: f64 = 340.0;
+const HEIGHT: f64 = 356.0;
 const LEFT: f64 = 78.0;
-const TOP: f64 = 34.0;
+const TOP: f64 = 52.0;
 const BOTTOM: f64 = 52.0;
 const LEGEND_ROW: f64 = 20.0;
 const LEGEND_SAMPLE: f64 = 26.0;
@@ -73,6 +73,9 @@ struct Frame {
 impl Frame {
     fn of(chart: &LineChart<'_>) -> Frame {
         let points = || chart.series.iter().flat_map(|series| series.points.iter());
+        // A point that one axis cannot show must not stretch the other.
+        let shown = || points().filter(|point| chart.shows(**point));
+        let drawn = shown();
         let rows = chart.series.len() as f64;
         let letters = chart
             .series
@@ -80,8 +83,8 @@ impl Frame {
             .map(|series| shortened(series.name).chars().count());
         let legend = LEGEND_SAMPLE + 26.0 + letters.max().unwrap_or(0) as f64 * LETTER;
         Frame {
-            x: Scale::over(chart.x, Ends::Data, points().map(|point| point.0)),
-            y: Scale::over(chart.y, Ends::Ticks, points().map(|point| point.1)),
+            x: Scale::over(chart.x, Ends::Data, shown().map(|point| point.0)),
+            y: Scale::over(chart.y, Ends::Ticks, drawn.map(|point| point.1)),
             right: WIDTH - legend,
             bottom: (HEIGHT - BOTTOM).max(TOP + rows * LEGEND_ROW),
         }
@@ -106,6 +109,10 @@ impl Frame {
 }
 
 impl LineChart<'_> {
+    fn shows(&self, point: (f64, f64)) -> bool {
+        self.x.can_show(point.0) && self.y.can_show(point.1)
+    }
+
     /// An `<svg>` element that scales with the width it is given.
     #[must_use]
     pub fn render(&self) -> String {
@@ -125,6 +132,10 @@ impl LineChart<'_> {
         }
         self.grid(&mut out, &frame);
         self.labels(&mut out, &frame);
+        let points = self.series.iter().flat_map(|series| &series.points);
+        if !points.into_iter().any(|&point| self.shows(point)) {
+            no_data(&mut out, &frame);
+        }
         for (row, series) in self.series.iter().enumerate() {
             line(&mut out, series, &frame);
             legend(&mut out, series, row, &frame);
@@ -185,9 +196,19 @@ fn shade(out: &mut String, band: &Band<'_>, frame: &Frame) {
          <text x=\"{:.1}\" y=\"{:.1}\" fill-opacity=\"0.75\">{}</text>",
         to - from,
         frame.bottom - TOP,
-        from + 6.0,
-        TOP + 15.0,
+        from + 2.0,
+        TOP - 6.0,
         escape(band.label)
+    );
+}
+
+/// The axes of a chart without points are made up: that must be said.
+fn no_data(out: &mut String, frame: &Frame) {
+    let _ = write!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"15\">no data</text>",
+        frame.column(0.5),
+        frame.row(0.5)
     );
 }
 
@@ -378,6 +399,20 @@ mod tests {
             .parse()
             .unwrap();
         assert!(ends[1][0] < sample, "{ends:?} {sample}");
+    }
+
+    #[test]
+    fn a_point_that_is_not_drawn_does_not_stretch_the_axes() {
+        let drawn = vec![(0.0, 1.0), (1.0, 10.0)];
+        let more = [&drawn[..], &[(f64::INFINITY, 4_000.0), (900.0, 0.0)]].concat();
+        assert_eq!(chart(vec![drawn]), chart(vec![more]));
+    }
+
+    #[test]
+    fn a_chart_without_drawable_points_says_so() {
+        assert!(chart(vec![vec![(1.0, 0.0)]]).contains(">no data<"));
+        assert!(chart(vec![]).contains(">no data<"));
+        assert!(!chart(vec![vec![(1.0, 1.0)]]).contains(">no data<"));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) fn cells(arm: &Arm) -> [String; COLUMNS.len()] {
         .map(|healed| healed.seconds_to_70_percent_of_fair_share)
     {
         None => "-".into(),
-        Some(None) => "never".into(),
+        Some(None) => "not yet".into(),
         Some(Some(seconds)) => format!("{seconds:.1} s"),
     };
     [
@@ -137,13 +137,19 @@ fn returned(report: &DemoReport, arms: &[&Arm]) -> Option<String> {
     let mut parts = Vec::new();
     if let Some((seconds, name)) = slowest {
         let fair = percent(report.scenario.fair_share());
+        let rank = if outcast.is_empty() {
+            ""
+        } else {
+            " of those that did"
+        };
         parts.push(format!(
-            "it was back at 70 % of its fair share of {fair} within {seconds:.1} s (slowest: {name})"
+            "{name} was the slowest{rank} to give it 70 % of its fair share of {fair} again, after \
+             {seconds:.1} s"
         ));
     }
     if !outcast.is_empty() {
         parts.push(format!(
-            "{} did not bring it back to 70 % of its fair share in the {} s that were watched",
+            "{} did not give it 70 % of its fair share in the {} s that were watched",
             outcast.join(", "),
             report.scenario.healed_seconds
         ));
@@ -266,12 +272,15 @@ mod tests {
             .unwrap()
             .seconds_to_70_percent_of_fair_share = None;
         let text = table(&report(vec![outcast, arm("round-robin", 79, 0.2)]));
-        assert!(text.contains("never"), "{text}");
+        assert!(text.contains("not yet"), "{text}");
         assert!(
-            text.contains("within 1.4 s (slowest: round-robin)"),
+            text.contains("round-robin was the slowest of those that did to give it 70 %"),
             "{text}"
         );
-        assert!(text.contains("p2c-ewma did not bring it back"), "{text}");
+        assert!(
+            text.contains("after 1.4 s; p2c-ewma did not give it 70 %"),
+            "{text}"
+        );
         assert!(text.contains("in the 8 s that were watched"), "{text}");
     }
 
