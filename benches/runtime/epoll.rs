@@ -1,11 +1,13 @@
 //! The bare forwarder on epoll: edge-triggered readiness, plain reads and writes.
 
-use std::io::{self, Read, Write};
+use std::error::Error;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
+use crate::edge::{BUFFER_BYTES, connect, receive, wait};
 use crate::frame::{request_len, response_len};
 
 struct Pair {
@@ -17,8 +19,8 @@ struct Pair {
 
 const LISTENER: Token = Token(usize::MAX);
 
-pub(crate) fn serve(origin: SocketAddr) -> io::Result<()> {
-    evenkeel_runtime::pin_to(Some(0)).expect("core 0 may be used");
+pub(crate) fn serve(core: usize, origin: SocketAddr) -> Result<(), Box<dyn Error>> {
+    evenkeel_runtime::pin_to(Some(core))?;
     let mut listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     println!("{}", listener.local_addr()?);
     let mut poll = Poll::new()?;
@@ -26,9 +28,9 @@ pub(crate) fn serve(origin: SocketAddr) -> io::Result<()> {
         .register(&mut listener, LISTENER, Interest::READABLE)?;
     let mut events = Events::with_capacity(1024);
     let mut pairs: Vec<Option<Pair>> = Vec::new();
-    let mut buffer = vec![0u8; 64 * 1024];
+    let mut buffer = vec![0u8; BUFFER_BYTES];
     loop {
-        poll.poll(&mut events, None)?;
+        wait(&mut poll, &mut events, None)?;
         for event in &events {
             if event.token() == LISTENER {
                 while let Ok((down, _)) = listener.accept() {
@@ -36,12 +38,11 @@ pub(crate) fn serve(origin: SocketAddr) -> io::Result<()> {
                 }
                 continue;
             }
-            let (index, upstream) = (event.token().0 / 2, event.token().0 % 2 == 1);
-            let Some(place) = pairs.get_mut(index) else {
+            let Some(place) = pairs.get_mut(event.token().0 / 2) else {
                 continue;
             };
             let Some(pair) = place else { continue };
-            let alive = if upstream {
+            let alive = if event.token().0 % 2 == 1 {
                 pair.answer(&mut buffer)
             } else {
                 pair.request(&mut buffer)
@@ -54,11 +55,7 @@ pub(crate) fn serve(origin: SocketAddr) -> io::Result<()> {
 }
 
 fn pair(poll: &Poll, index: usize, mut down: TcpStream, origin: SocketAddr) -> io::Result<Pair> {
-    // Connected before it is used: a connect on loopback is done at once.
-    let connected = std::net::TcpStream::connect(origin)?;
-    connected.set_nodelay(true)?;
-    connected.set_nonblocking(true)?;
-    let mut up = TcpStream::from_std(connected);
+    let mut up = connect(origin)?;
     down.set_nodelay(true)?;
     poll.registry()
         .register(&mut down, Token(2 * index), Interest::READABLE)?;
@@ -68,10 +65,10 @@ fn pair(poll: &Poll, index: usize, mut down: TcpStream, origin: SocketAddr) -> i
 }
 
 impl Pair {
-    fn request(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
+    fn request(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         while let Some(len) = receive(&mut self.down, buffer)? {
-            request_len(&buffer[..len]).ok_or(())?;
-            self.up.write_all(&buffer[..len]).map_err(drop)?;
+            request_len(&buffer[..len]).ok_or(io::ErrorKind::InvalidData)?;
+            self.up.write_all(&buffer[..len])?;
             if len < buffer.len() {
                 break;
             }
@@ -79,28 +76,17 @@ impl Pair {
         Ok(())
     }
 
-    fn answer(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
+    fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         while let Some(len) = receive(&mut self.up, buffer)? {
             if self.left == 0 {
-                self.left = response_len(&buffer[..len]).ok_or(())?;
+                self.left = response_len(&buffer[..len]).ok_or(io::ErrorKind::InvalidData)?;
             }
             self.left = self.left.saturating_sub(len);
-            self.down.write_all(&buffer[..len]).map_err(drop)?;
+            self.down.write_all(&buffer[..len])?;
             if len < buffer.len() {
                 break;
             }
         }
         Ok(())
-    }
-}
-
-/// Bytes, `None` when there are none now, an error at the end. A read that does not fill the buffer
-/// has emptied the socket: the next edge comes with the next bytes.
-fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>, ()> {
-    match stream.read(buffer) {
-        Ok(0) => Err(()),
-        Ok(len) => Ok(Some(len)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(_) => Err(()),
     }
 }

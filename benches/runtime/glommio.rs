@@ -1,26 +1,51 @@
 //! The bare forwarder on glommio with its own `TcpStream`.
 
+use std::error::Error;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use futures_lite::{AsyncReadExt, AsyncWriteExt, FutureExt};
 use glommio::net::{TcpListener, TcpStream};
+use glommio::timer::sleep;
 use glommio::{LocalExecutorBuilder, Placement, spawn_local};
 
 use crate::frame::{request_len, response_len};
 
-pub(crate) fn serve(origin: SocketAddr) {
-    let executor = LocalExecutorBuilder::new(Placement::Fixed(0))
+/// Bounds the rare race in which glommio 0.9 parks with runnable tasks.
+const HEARTBEAT: Duration = Duration::from_millis(20);
+
+pub(crate) fn serve(core: usize, origin: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let executor = LocalExecutorBuilder::new(Placement::Fixed(core))
         .io_memory(0)
         .make()
-        .expect("glommio starts where io_uring is allowed");
+        .map_err(|error| error.to_string())?;
     executor.run(async move {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        println!("{}", listener.local_addr().expect("a bound socket"));
-        while let Ok(stream) = listener.accept().await {
-            // Detached: glommio leaks the memory of a task that is cancelled.
-            spawn_local(async move { drop(forward(stream, origin).await) }).detach();
+        spawn_local(async {
+            loop {
+                sleep(HEARTBEAT).await;
+            }
+        })
+        .detach();
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+        println!(
+            "{}",
+            listener.local_addr().map_err(|error| error.to_string())?
+        );
+        loop {
+            let stream = listener.accept().await.map_err(|error| error.to_string())?;
+            // Detached: glommio leaks the memory of a task that is cancelled. Caught: it does not survive
+            // a panic in a task.
+            spawn_local(async move {
+                drop(
+                    AssertUnwindSafe(forward(stream, origin))
+                        .catch_unwind()
+                        .await,
+                )
+            })
+            .detach();
         }
-    });
+    })
 }
 
 async fn forward(mut down: TcpStream, origin: SocketAddr) -> std::io::Result<()> {

@@ -1,65 +1,150 @@
 //! The load: each connection sends its next request when the last answer is complete. A closed loop is
 //! right here, where only the forwarder's CPU a request is asked for, at saturation.
 
-use std::cell::Cell;
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use evenkeel_base::{Duration, Instant};
-use evenkeel_runtime::{Shard, ShardConfig, TcpStream, now, sleep_until, spawn_local};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
 
+use crate::edge::{BUFFER_BYTES, connect, receive, wait};
 use crate::frame::response_len;
 
 const REQUEST: &[u8] =
     b"GET / HTTP/1.1\r\nHost: bench.test\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n";
 
-/// Answers in `time` over so many connections, after a warm-up; `begin` and `end` are called at the
-/// edges of the time.
-pub(crate) fn run(
-    address: SocketAddr,
-    connections: u32,
-    time: Duration,
-    begin: impl FnOnce() + Send + 'static,
-    end: impl FnOnce() + Send + 'static,
-) -> u64 {
-    let (send, receive) = mpsc::channel();
-    let config = ShardConfig {
-        core: Some(1),
-        ..ShardConfig::default()
-    };
-    let shard = Shard::spawn(config, move || async move {
-        let answers = Rc::new(Cell::new(0u64));
-        for _ in 0..connections {
-            spawn_local(connection(address, Rc::clone(&answers)));
-        }
-        sleep_until(now() + Duration::from_millis(300)).await;
-        begin();
-        let before = answers.get();
-        sleep_until(now() + time).await;
-        end();
-        let _ = send.send(answers.get() - before);
-    });
-    let answers = receive.recv().unwrap_or(0);
-    let _ = shard.expect("io_uring is allowed").join();
-    answers
+pub(crate) struct Load {
+    pub(crate) core: usize,
+    pub(crate) connections: usize,
+    pub(crate) warm_up: Duration,
+    pub(crate) time: Duration,
 }
 
-async fn connection(address: SocketAddr, answers: Rc<Cell<u64>>) {
-    let deadline: Instant = now() + Duration::from_secs(5);
-    let Ok(stream) = TcpStream::connect(address, deadline).await else {
-        return;
-    };
-    loop {
-        let _sending = stream.send(REQUEST);
-        let mut left = None;
-        while left != Some(0) {
-            let Ok(Some(chunk)) = stream.recv().await else {
-                return;
-            };
-            let total = left.or_else(|| response_len(&chunk)).unwrap_or(0);
-            left = Some(total.saturating_sub(chunk.len()));
+/// What a measured interval saw.
+pub(crate) struct Measured<R> {
+    pub(crate) answers: u64,
+    /// As long as the load's own loop made it: never shorter than asked for.
+    pub(crate) elapsed: Duration,
+    /// Readings at both edges of the interval.
+    pub(crate) first: R,
+    pub(crate) last: R,
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Bytes of the answer that are still to come; `None` before its head.
+    left: Option<usize>,
+}
+
+impl Load {
+    /// Runs on a thread of its own, so that the caller stays on every core and children with it.
+    ///
+    /// # Errors
+    /// When a connection ends: then the forwarder failed and there is nothing to report.
+    pub(crate) fn run<R: Send>(
+        &self,
+        address: SocketAddr,
+        read: impl Fn() -> R + Sync,
+    ) -> io::Result<Measured<R>> {
+        let main = || {
+            evenkeel_runtime::pin_to(Some(self.core)).map_err(io::Error::other)?;
+            self.measure(address, &read)
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("load".into());
+            let outcome = thread.spawn_scoped(scope, main)?.join();
+            outcome.expect("the load does not panic")
+        })
+    }
+
+    fn measure<R>(&self, address: SocketAddr, read: impl Fn() -> R) -> io::Result<Measured<R>> {
+        let mut poll = Poll::new()?;
+        let mut connections = self.connect(address, &poll)?;
+        let mut events = Events::with_capacity(1024);
+        let mut buffer = vec![0u8; BUFFER_BYTES];
+        self.exchange(
+            &mut poll,
+            &mut events,
+            &mut connections,
+            &mut buffer,
+            self.warm_up,
+        )?;
+        let (first, begin) = (read(), Instant::now());
+        let answers = self.exchange(
+            &mut poll,
+            &mut events,
+            &mut connections,
+            &mut buffer,
+            self.time,
+        )?;
+        let (last, elapsed) = (read(), begin.elapsed());
+        if answers == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer came"));
         }
-        answers.set(answers.get() + 1);
+        Ok(Measured {
+            answers,
+            elapsed,
+            first,
+            last,
+        })
+    }
+
+    fn connect(&self, address: SocketAddr, poll: &Poll) -> io::Result<Vec<Connection>> {
+        (0..self.connections)
+            .map(|index| {
+                let mut stream = connect(address)?;
+                poll.registry()
+                    .register(&mut stream, Token(index), Interest::READABLE)?;
+                stream.write_all(REQUEST)?;
+                Ok(Connection { stream, left: None })
+            })
+            .collect()
+    }
+
+    /// Answers within `time`.
+    fn exchange(
+        &self,
+        poll: &mut Poll,
+        events: &mut Events,
+        connections: &mut [Connection],
+        buffer: &mut [u8],
+        time: Duration,
+    ) -> io::Result<u64> {
+        let end = Instant::now() + time;
+        let mut answers = 0;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(answers);
+            }
+            wait(poll, events, Some(left))?;
+            for event in events.iter() {
+                answers += connections[event.token().0].read(buffer)?;
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// One when the answer is complete; then the next request is on its way.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<u64> {
+        let Some(len) = receive(&mut self.stream, buffer)? else {
+            return Ok(0);
+        };
+        let total = match self.left {
+            Some(left) => left,
+            None => response_len(&buffer[..len]).ok_or(io::ErrorKind::InvalidData)?,
+        };
+        // More than the answer is no answer to one request.
+        let left = total.checked_sub(len).ok_or(io::ErrorKind::InvalidData)?;
+        if left > 0 {
+            self.left = Some(left);
+            return Ok(0);
+        }
+        self.left = None;
+        self.stream.write_all(REQUEST)?;
+        Ok(1)
     }
 }

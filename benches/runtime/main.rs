@@ -1,21 +1,33 @@
 //! What a bare forwarder costs on our own ring, on epoll and on glommio: the floor under the product.
 //!
-//! `cargo bench -p evenkeel-benches --bench runtime -- [--rounds N] [--seconds S] [--only a,b]`
+//! `cargo bench -p evenkeel-benches --bench runtime -- [--rounds N] [--seconds S]
+//! [--connections 64,1] [--only ring,epoll,glommio] [--test]`
 //!
-//! Each forwarder is a process of its own on core 0; load and origin share core 1 in this process. A
-//! forwarder parses heads and forwards, one request in flight a connection, and has none of a product's
-//! duties. CPU a request is the scheduler's own count of the forwarder's threads over the requests that
-//! were answered. Rounds are interleaved in rotating order.
+//! Each forwarder is a process of its own on the first core; load and origin share the second in this
+//! process, on epoll whichever forwarder is measured. A forwarder parses heads and forwards, one
+//! request in flight a connection, and has none of a product's duties. CPU a request is the scheduler's
+//! own count of the forwarder's threads over the requests that were answered. Rounds are interleaved in
+//! rotating order. The report on stdout is Markdown; progress goes to stderr.
+//!
+//! `--test`, or a start without the `--bench` that `cargo bench` adds, makes one tiny round: it shows
+//! that every forwarder forwards, and its figures mean nothing.
 
+mod edge;
 mod epoll;
 mod frame;
 #[cfg(feature = "glommio")]
 mod glommio;
+mod host;
 mod load;
 mod measure;
+mod origin;
+mod report;
 mod ring;
 
+use std::error::Error;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const FORWARDERS: &[&str] = &[
     "ring",
@@ -30,59 +42,84 @@ const ORIGIN: &str = "EVENKEEL_BENCH_ORIGIN";
 
 struct Options {
     rounds: usize,
-    seconds: u64,
-    only: Vec<String>,
+    connections: Vec<usize>,
+    forwarders: Vec<String>,
+    /// Before each measured interval.
+    warm_up: Duration,
+    /// The measured interval.
+    time: Duration,
 }
 
 fn main() -> ExitCode {
-    if let (Ok(name), Ok(origin)) = (std::env::var(CHILD), std::env::var(ORIGIN)) {
-        let origin = origin.parse().expect("the parent passes an address");
-        match name.as_str() {
-            "ring" => ring::serve(origin),
-            "epoll" => epoll::serve(origin).expect("the forwarder runs until it is killed"),
-            #[cfg(feature = "glommio")]
-            "glommio" => glommio::serve(origin),
-            other => panic!("no forwarder is called {other}"),
-        }
-        return ExitCode::SUCCESS;
-    }
-    match options(std::env::args().skip(1)) {
-        Ok(options) => measure::run(&options),
-        Err(text) => {
-            eprintln!("runtime bench: {text}");
-            ExitCode::from(2)
+    let outcome = match (std::env::var(CHILD), std::env::var(ORIGIN)) {
+        (Ok(name), Ok(origin)) => forward(&name, &origin),
+        _ => bench(std::env::args().skip(1).collect()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("runtime bench: {error}");
+            ExitCode::FAILURE
         }
     }
 }
 
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let all = FORWARDERS.iter().map(ToString::to_string).collect();
+fn forward(name: &str, origin: &str) -> Result<(), Box<dyn Error>> {
+    let origin: SocketAddr = origin.parse()?;
+    let (core, _) = host::cores()?;
+    match name {
+        "ring" => ring::serve(core, origin),
+        "epoll" => epoll::serve(core, origin),
+        #[cfg(feature = "glommio")]
+        "glommio" => glommio::serve(core, origin),
+        other => Err(format!("no forwarder is called {other}").into()),
+    }
+}
+
+fn bench(arguments: Vec<String>) -> Result<(), Box<dyn Error>> {
+    let options = options(&arguments)?;
+    let start = host::Facts::observe();
+    let samples = measure::run(&options)?;
+    report::print(&options, &arguments, &start, &samples);
+    Ok(())
+}
+
+fn options(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
         rounds: 5,
-        seconds: 2,
-        only: all,
+        connections: vec![64, 1],
+        forwarders: FORWARDERS.iter().map(ToString::to_string).collect(),
+        warm_up: Duration::from_millis(300),
+        time: Duration::from_secs(2),
     };
+    let given = |name: &str| arguments.iter().any(|argument| argument == name);
+    if given("--test") || !given("--bench") {
+        options.rounds = 1;
+        options.connections = vec![4, 1];
+        options.warm_up = Duration::from_millis(20);
+        options.time = Duration::from_millis(100);
+    }
+    let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
-            // Cargo adds it.
-            "--bench" => {}
-            "--rounds" => options.rounds = number(&value()?)?,
-            "--seconds" => options.seconds = number(&value()?)? as u64,
-            "--only" => {
-                options.only = value()?.split(',').map(str::to_owned).collect();
-                if let Some(odd) = options
-                    .only
-                    .iter()
-                    .find(|n| !FORWARDERS.contains(&n.as_str()))
-                {
-                    return Err(format!(
-                        "no forwarder is called {odd}: {}",
-                        FORWARDERS.join(", ")
-                    ));
-                }
+            "--bench" | "--test" => {}
+            "--rounds" => options.rounds = number(value()?)?,
+            "--seconds" => options.time = Duration::from_secs(number(value()?)? as u64),
+            "--connections" => {
+                options.connections = value()?.split(',').map(number).collect::<Result<_, _>>()?;
             }
-            other => return Err(format!("{other}: expected --rounds, --seconds or --only")),
+            "--only" => {
+                options.forwarders = value()?
+                    .split(',')
+                    .map(forwarder)
+                    .collect::<Result<_, _>>()?;
+            }
+            other => {
+                return Err(format!(
+                    "{other}: expected --rounds, --seconds, --connections, --only or --test"
+                ));
+            }
         }
     }
     Ok(options)
@@ -93,4 +130,12 @@ fn number(text: &str) -> Result<usize, String> {
         Ok(number @ 1..=1000) => Ok(number),
         _ => Err(format!("{text}: expected a number from 1 to 1000")),
     }
+}
+
+fn forwarder(name: &str) -> Result<String, String> {
+    if FORWARDERS.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    let known = FORWARDERS.join(", ");
+    Err(format!("no forwarder is called {name}: expected {known}"))
 }

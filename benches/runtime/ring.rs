@@ -1,5 +1,6 @@
 //! The bare forwarder on the project's own runtime.
 
+use std::error::Error;
 use std::net::SocketAddr;
 
 use evenkeel_base::{Duration, Instant};
@@ -10,12 +11,12 @@ use evenkeel_runtime::{
 
 use crate::frame::{request_len, response_len};
 
-pub(crate) fn serve(origin: SocketAddr) {
+pub(crate) fn serve(core: usize, origin: SocketAddr) -> Result<(), Box<dyn Error>> {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let socket = bind(loopback, 1024, Sharing::Exclusive).expect("a free port");
-    println!("{}", local_address(&socket).expect("a bound socket"));
+    let socket = bind(loopback, 1024, Sharing::Exclusive)?;
+    println!("{}", local_address(&socket)?);
     let config = ShardConfig {
-        core: Some(0),
+        core: Some(core),
         ..ShardConfig::default()
     };
     let shard = Shard::spawn(config, move || async move {
@@ -27,7 +28,10 @@ pub(crate) fn serve(origin: SocketAddr) {
         });
         sleep_until(Instant::MAX).await;
     });
-    let _ = shard.expect("io_uring is allowed").join();
+    if !shard?.join() {
+        return Err("the shard panicked".into());
+    }
+    Ok(())
 }
 
 async fn forward(down: TcpStream, origin: SocketAddr) -> std::io::Result<()> {
