@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -55,10 +56,8 @@ impl Engine {
              [[upstream]]\nname = \"u\"\nendpoints = [{}]\n{more}\n",
             list.join(", ")
         );
-        let folder = std::env::temp_dir().join(format!("evenkeel-test-{}", unique()));
-        std::fs::create_dir_all(&folder).expect("a temporary folder");
-        let file = folder.join("evenkeel.toml");
-        std::fs::write(&file, text).expect("a temporary file");
+        let folder = Folder::new();
+        let file = folder.file("evenkeel.toml", &text);
         let mut child = Command::new(binary("evenkeel"))
             .args(["run", "--config"])
             .arg(&file)
@@ -83,7 +82,6 @@ impl Engine {
             seen.push(line);
         };
         let (address, admin) = (find("listening on "), find("admin on "));
-        let _ = std::fs::remove_dir_all(folder);
         Engine {
             child,
             address,
@@ -125,6 +123,85 @@ impl Drop for Engine {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A temporary folder that other users may read; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// # Panics
+    /// When the host has no room for one.
+    #[must_use]
+    pub fn new() -> Folder {
+        let path = std::env::temp_dir().join(format!("evenkeel-test-{}", unique()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        let everyone = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, everyone).expect("a folder of ours");
+        Folder(path)
+    }
+
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file that every user may read.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("a temporary file");
+        let everyone = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&path, everyone).expect("a file of ours");
+        path
+    }
+}
+
+impl Default for Folder {
+    fn default() -> Folder {
+        Folder::new()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a command that is expected to end by itself: its exit code and its standard error.
+///
+/// # Panics
+/// When it cannot be started or does not end in time.
+pub fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stderr = child.stderr.take().expect("piped");
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text);
+        text
+    });
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            let text = reader.join().unwrap_or_default();
+            panic!("{command:?} still runs: {text}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    (status.code(), reader.join().unwrap_or_default())
 }
 
 fn unique() -> String {
