@@ -10,7 +10,7 @@ use evenkeel_base::Duration;
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
 use loadgen_scenario::{Fault, Law, Process};
 
-use crate::client::{Keep, Target, run};
+use crate::client::{Keep, Patience, Target, run};
 use crate::demo;
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
@@ -198,6 +198,7 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         keep: Keep::Histograms,
         cores: Vec::new(),
         start: None,
+        patience: Patience::default(),
     };
     let host = Host::observe();
     let ended = run(&target).map_err(Failure::runtime)?;

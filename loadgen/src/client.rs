@@ -6,5 +6,5 @@ mod run;
 mod worker;
 
 pub use record::{Class, Keep, Record, Sample};
-pub use run::{Ended, RunError, Target, run};
+pub use run::{Ended, LagLimit, Patience, RunError, Target, run};
 pub use worker::Plan;

@@ -11,8 +11,8 @@ mod svg;
 use std::path::Path;
 use std::process::ExitCode;
 
-use evenkeel_base::Duration;
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
+use evenkeel_base::{Duration, Instant};
+use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
 use indicatif::{ProgressBar, ProgressStyle};
 use loadgen_scenario::Law;
 
@@ -20,8 +20,8 @@ use crate::cli::{Failure, write};
 use crate::host::Host;
 use crate::measurement::Verdict;
 use crate::origin::{self, OriginConfig};
-use arm::{Arm, Phases};
-use report::{DemoReport, Scenario};
+use arm::{Arm, Phases, Setting};
+use report::{ArmResult, DemoReport, Plot, Scenario};
 
 /// The pinned scenario.
 pub(crate) const ENDPOINTS: usize = 5;
@@ -47,10 +47,18 @@ pub(crate) enum Length {
 }
 
 impl Length {
+    /// Time in all; what the arms leave of it is for repeating a run that the machine disturbed.
+    fn budget(self) -> Duration {
+        match self {
+            Length::Full => Duration::from_secs(86),
+            Length::Quick => Duration::from_secs(28),
+        }
+    }
+
     fn phases(self) -> Phases {
         let (warmup, healthy, gray, healed) = match self {
-            Length::Full => (1_000, 5_000, 6_000, 8_000),
-            Length::Quick => (500, 1_500, 1_800, 3_000),
+            Length::Full => (1_000, 4_000, 5_000, 5_000),
+            Length::Quick => (400, 1_300, 2_000, 2_000),
         };
         Phases {
             warmup: Duration::from_millis(warmup),
@@ -61,7 +69,11 @@ impl Length {
     }
 }
 
+/// Start and end of an arm beside its phases.
+const BETWEEN_ARMS: Duration = Duration::from_millis(400);
+
 pub(crate) fn run(options: &Options<'_>) -> Result<ExitCode, Failure> {
+    let deadline = now() + options.length.budget();
     let host = Host::observe();
     let phases = options.length.phases();
     let shards = host.cores().clamp(1, 2);
@@ -70,9 +82,19 @@ pub(crate) fn run(options: &Options<'_>) -> Result<ExitCode, Failure> {
     let bar = progress(&arms, phases);
     let mut results = Vec::new();
     let mut plots = Vec::new();
-    for arm in &arms {
+    let setting = Setting {
+        phases,
+        endpoints: &addresses,
+        shards,
+        seed: options.seed,
+        bar: &bar,
+    };
+    for (index, arm) in arms.iter().enumerate() {
         bar.set_message(arm.name);
-        let (result, plot) = arm::run(arm, phases, &addresses, shards, options.seed, &bar)?;
+        let last_start = arms[index..].iter().fold(deadline, |start, arm| {
+            start - (arm.length(phases) + BETWEEN_ARMS)
+        });
+        let (result, plot) = repeated(arm, &setting, last_start)?;
         results.push(result);
         plots.push(plot);
     }
@@ -86,8 +108,15 @@ pub(crate) fn run(options: &Options<'_>) -> Result<ExitCode, Failure> {
             .first()
             .map(|plot| plot.schedule_hash.clone())
             .unwrap_or_default(),
+        honesty: {
+            let busy = results
+                .iter()
+                .map(|arm| arm.generator_busy)
+                .fold(0.0, f64::max);
+            let discarded = results.iter().map(|arm| arm.discarded_runs).sum();
+            host.honesty(host.steal(), busy, 0, discarded)
+        },
         arms: results,
-        honesty: host.honesty(host.steal(), 0.0, 0),
     };
     print!("{}", report::table(&report));
     let json = serde_json::to_string_pretty(&report).map_err(Failure::runtime)?;
@@ -103,6 +132,30 @@ pub(crate) fn run(options: &Options<'_>) -> Result<ExitCode, Failure> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// An arm's first VALID run, or its last one: a disturbed run is repeated while it can begin before
+/// `last_start`.
+fn repeated(
+    arm: &Arm,
+    setting: &Setting<'_>,
+    last_start: Instant,
+) -> Result<(ArmResult, Plot), Failure> {
+    let mut discarded_runs = 0;
+    loop {
+        let begun = setting.bar.position();
+        if let Some((result, plot)) = arm::run(arm, setting, last_start)?
+            && (result.verdict == Verdict::Valid || now() >= last_start)
+        {
+            let result = ArmResult {
+                discarded_runs,
+                ..result
+            };
+            return Ok((result, plot));
+        }
+        discarded_runs += 1;
+        setting.bar.set_position(begun);
+    }
 }
 
 /// Five origins on one loop of their own.
@@ -131,7 +184,7 @@ fn start_origins(seed: u64) -> Result<(Shard, Vec<std::net::SocketAddr>), Failur
         for (config, socket) in origins {
             origin::spawn(config, socket);
         }
-        sleep_until(evenkeel_base::Instant::MAX).await;
+        sleep_until(Instant::MAX).await;
     });
     Ok((shard.map_err(Failure::runtime)?, addresses))
 }

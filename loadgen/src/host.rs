@@ -56,7 +56,7 @@ impl Host {
 
     /// The facts that stand beside every number.
     #[must_use]
-    pub fn honesty(&self, steal: f64, busy: f64, backlog: usize) -> Value {
+    pub fn honesty(&self, steal: f64, busy: f64, backlog: usize, discarded: u32) -> Value {
         json!({
             "kernel": self.kernel,
             "cpu": self.cpu,
@@ -66,7 +66,7 @@ impl Host {
             "generator_busy": busy,
             "backlog_at_end": backlog,
             "version": env!("CARGO_PKG_VERSION"),
-            "discarded_runs": 0,
+            "discarded_runs": discarded,
         })
     }
 }

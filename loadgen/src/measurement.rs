@@ -224,7 +224,7 @@ pub fn report(description: &Description, ended: &Ended, host: &Host, steal: f64)
         reasons,
         seed: description.seed,
         schedule_hash: format!("{:016x}", ended.schedule_hash),
-        honesty: host.honesty(steal, ended.busy, ended.backlog),
+        honesty: host.honesty(steal, ended.busy, ended.backlog, 0),
     }
 }
 

@@ -4,7 +4,7 @@
 use evenkeel_base::{Duration, Instant};
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
 use hdrhistogram::Histogram;
-use loadgen::client::{Class, Ended, Keep, Target, run};
+use loadgen::client::{Class, Ended, Keep, Patience, Target, run};
 use loadgen::origin::{OriginConfig, spawn};
 use loadgen_scenario::{Fault, Law, Process};
 
@@ -45,6 +45,7 @@ fn measure() -> Ended {
         keep: Keep::Histograms,
         cores: Vec::new(),
         start: None,
+        patience: Patience::default(),
     })
     .unwrap()
 }

@@ -43,6 +43,26 @@ pub struct Target {
     pub cores: Vec<usize>,
     /// When the warm-up begins; `None` for as soon as the threads are there.
     pub start: Option<Instant>,
+    /// When to give a disturbed run up before its end.
+    pub patience: Patience,
+}
+
+/// What lag is borne before a run ends early, so that it can be repeated in time.
+///
+/// It looks at the generator's own lateness only, never at what the target answered. The default bears
+/// everything.
+#[derive(Clone, Debug, Default)]
+pub struct Patience {
+    pub limits: Vec<LagLimit>,
+    /// From here on the run goes to its end whatever comes.
+    pub until: Instant,
+}
+
+/// More than `share` (0..=1) of the planned requests sent more than `lag` late is too much.
+#[derive(Clone, Copy, Debug)]
+pub struct LagLimit {
+    pub lag: Duration,
+    pub share: f64,
 }
 
 /// What a run gave.
@@ -54,6 +74,8 @@ pub struct Ended {
     /// The busiest generator thread's share of time outside its wait.
     pub busy: f64,
     pub started: Instant,
+    /// Given up before the end of the schedule, see [`Patience`].
+    pub cut_short: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -89,10 +111,12 @@ pub fn run(target: &Target) -> Result<Ended, RunError> {
     drop(harvests);
     let mut record = Record::new(target.keep);
     let (mut intended, mut backlog, mut threads_home) = (0, 0, 0);
+    let mut cut_short = false;
     for harvest in harvested {
         intended += harvest.intended;
         backlog += harvest.backlog;
         threads_home += 1;
+        cut_short |= harvest.cut_short;
         record.merge(harvest.record);
     }
     let busy = shards.iter().map(busy_ratio).fold(0.0, f64::max);
@@ -116,6 +140,7 @@ pub fn run(target: &Target) -> Result<Ended, RunError> {
         schedule_hash,
         busy,
         started: start + target.warmup,
+        cut_short,
     })
 }
 
@@ -141,6 +166,7 @@ fn plan(target: &Target, thread: u32, threads: u32, start: Instant) -> Plan {
         seed: target.seed,
         keep: target.keep,
         start,
+        patience: target.patience.clone(),
     }
 }
 

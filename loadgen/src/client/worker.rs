@@ -17,6 +17,7 @@ use loadgen_scenario::{Arrivals, Process};
 
 use super::exchange::{Template, connect, exchange};
 use super::record::{Class, Keep, Record, Sample};
+use super::run::Patience;
 
 /// Requests that may wait for a connection on one thread; more are counted as never sent.
 const QUEUE_LIMIT: usize = 1_000_000;
@@ -38,6 +39,7 @@ pub struct Plan {
     pub(crate) keep: Keep,
     /// The same for all threads.
     pub(crate) start: Instant,
+    pub(crate) patience: Patience,
 }
 
 #[derive(Clone, Copy)]
@@ -56,6 +58,9 @@ struct Worker {
     over: Event,
     closing: Cell<bool>,
     intended: Cell<u64>,
+    /// Late sends, one count for each limit of the plan's patience.
+    late: RefCell<Vec<u64>>,
+    cut_short: Cell<bool>,
 }
 
 /// A connection that waits for work.
@@ -72,6 +77,7 @@ pub(crate) struct Harvest {
     pub(crate) intended: u64,
     /// Requests that waited for a connection when the schedule ended.
     pub(crate) backlog: usize,
+    pub(crate) cut_short: bool,
 }
 
 /// Runs one thread's part on this thread's shard.
@@ -84,6 +90,8 @@ pub(crate) async fn work(plan: Plan) -> Harvest {
         over: Event::new(),
         closing: Cell::new(false),
         intended: Cell::new(0),
+        late: RefCell::new(vec![0; plan.patience.limits.len()]),
+        cut_short: Cell::new(false),
         plan,
     });
     for _ in 0..worker.plan.connections {
@@ -100,6 +108,7 @@ pub(crate) async fn work(plan: Plan) -> Harvest {
         record,
         intended: worker.intended.get(),
         backlog,
+        cut_short: worker.cut_short.get(),
     }
 }
 
@@ -120,6 +129,9 @@ impl Worker {
             let intended = plan.start + offset;
             if now() < intended {
                 sleep_until(intended).await;
+            }
+            if self.cut_short.get() {
+                return;
             }
             if offset >= plan.warmup {
                 self.intended.set(self.intended.get() + 1);
@@ -148,7 +160,12 @@ impl Worker {
 
     /// Waits for what is under way, at most one timeout; the rest is recorded as unfinished.
     async fn drain(&self) {
-        let deadline = now() + self.plan.timeout;
+        let wait = if self.cut_short.get() {
+            Duration::ZERO
+        } else {
+            self.plan.timeout
+        };
+        let deadline = now() + wait;
         while self.active.get() > 0 || !self.queue.borrow().is_empty() {
             if timeout_at(deadline, self.over.wait()).await.is_err() {
                 break;
@@ -246,6 +263,9 @@ impl Worker {
         if job.intended < measured_from || self.closing.get() && class != Class::Unfinished {
             return;
         }
+        if let Some(lag) = lag {
+            self.bear(lag);
+        }
         self.record.borrow_mut().add(Sample {
             intended: job.intended - measured_from,
             response: now() - job.intended,
@@ -255,5 +275,22 @@ impl Worker {
             status,
             origin,
         });
+    }
+
+    /// Counts a late send, and gives the run up when there were too many.
+    fn bear(&self, lag: Duration) {
+        let plan = &self.plan;
+        let planned = plan.rate * plan.duration.as_secs_f64() / f64::from(plan.threads);
+        for (limit, late) in plan
+            .patience
+            .limits
+            .iter()
+            .zip(&mut *self.late.borrow_mut())
+        {
+            *late += u64::from(lag > limit.lag);
+            if *late as f64 > limit.share * planned && now() < plan.patience.until {
+                self.cut_short.set(true);
+            }
+        }
     }
 }

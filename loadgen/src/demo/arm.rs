@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time;
 
@@ -16,9 +18,21 @@ use loadgen_scenario::Process;
 use super::report::{ArmResult, Gray, Healed, Onset, Plot, Quantiles, TimePoint};
 use super::{CONNECTIONS, ENDPOINTS, GRAY, GRAY_FACTOR, RATE};
 use crate::cli::Failure;
-use crate::client::{self, Class, Ended, Keep, Sample, Target};
-use crate::host;
+use crate::client::{self, Class, Ended, Keep, LagLimit, Patience, Sample, Target};
+use crate::host::{self, Host};
 use crate::measurement::{self, Evidence};
+
+/// Sends this late have no place in a VALID arm: 5 % of the scenario's p50 and 10 % of its healthy p99.
+const LAG_LIMITS: [LagLimit; 2] = [
+    LagLimit {
+        lag: Duration::from_micros(250),
+        share: 0.01,
+    },
+    LagLimit {
+        lag: Duration::from_micros(1_600),
+        share: 0.001,
+    },
+];
 
 /// What differs between arms.
 pub(crate) struct Arm {
@@ -82,18 +96,30 @@ impl Arm {
     }
 }
 
+/// What is the same for all arms.
+pub(crate) struct Setting<'a> {
+    pub(crate) phases: Phases,
+    pub(crate) endpoints: &'a [SocketAddr],
+    pub(crate) shards: usize,
+    pub(crate) seed: u64,
+    pub(crate) bar: &'a ProgressBar,
+}
+
+/// Runs an arm once. A run that its machine disturbs before `patient_from` is given up: `None`.
 pub(crate) fn run(
     arm: &Arm,
-    phases: Phases,
-    endpoints: &[SocketAddr],
-    shards: usize,
-    seed: u64,
-    bar: &ProgressBar,
-) -> Result<(ArmResult, Plot), Failure> {
+    setting: &Setting<'_>,
+    patient_from: Instant,
+) -> Result<Option<(ArmResult, Plot)>, Failure> {
+    let Setting {
+        phases, endpoints, ..
+    } = *setting;
     set_fault(endpoints[GRAY as usize], "off")?;
-    let engine = Engine::start(&arm.configuration(endpoints, shards))?;
+    let host = Host::observe();
+    let engine = Engine::start(&arm.configuration(endpoints, setting.shards))?;
     let start = now() + Duration::from_millis(100);
     let measured = start + phases.warmup;
+    let over = Arc::new(AtomicBool::new(false));
     let control = Control {
         gray: endpoints[GRAY as usize],
         onset: measured + phases.healthy,
@@ -102,7 +128,8 @@ pub(crate) fn run(
         begin: measured,
         end: measured + arm.measured(phases),
         engine: engine.child.id(),
-        bar: bar.clone(),
+        bar: setting.bar.clone(),
+        over: Arc::clone(&over),
     };
     let controller = thread::spawn(move || control.run());
     let target = Target {
@@ -119,17 +146,23 @@ pub(crate) fn run(
         timeout: Duration::from_secs(5),
         connections: CONNECTIONS,
         threads: 1,
-        seed,
+        seed: setting.seed,
         keep: Keep::Samples,
         cores: Vec::new(),
         start: Some(start),
+        patience: Patience {
+            limits: LAG_LIMITS.to_vec(),
+            until: patient_from,
+        },
     };
     let ended = client::run(&target).map_err(Failure::runtime)?;
+    let steal = host.steal();
+    over.store(ended.cut_short, Ordering::Release);
     let cpu_ns = controller
         .join()
         .map_err(|_| Failure::runtime("the controller died"))??;
     drop(engine);
-    Ok(summarise(arm, phases, &ended, cpu_ns))
+    Ok((!ended.cut_short).then(|| summarise(arm, phases, &ended, cpu_ns, steal)))
 }
 
 /// Turns the fault on and off at its times, and reads the engine's CPU clock at both ends.
@@ -142,6 +175,8 @@ struct Control {
     end: Instant,
     engine: u32,
     bar: ProgressBar,
+    /// The run was given up.
+    over: Arc<AtomicBool>,
 }
 
 impl Control {
@@ -149,21 +184,25 @@ impl Control {
     fn run(&self) -> Result<u64, Failure> {
         self.wait(self.begin);
         let before = host::cpu_ns(self.engine);
-        self.wait(self.onset);
-        set_fault(self.gray, &format!("slow:{GRAY_FACTOR}x"))?;
-        if self.heals {
-            self.wait(self.recovery);
+        if self.wait(self.onset) {
+            set_fault(self.gray, &format!("slow:{GRAY_FACTOR}x"))?;
+        }
+        if self.heals && self.wait(self.recovery) {
             set_fault(self.gray, "off")?;
         }
         self.wait(self.end);
         Ok(host::cpu_ns(self.engine).saturating_sub(before))
     }
 
-    fn wait(&self, until: Instant) {
+    /// False when the run was given up meanwhile.
+    fn wait(&self, until: Instant) -> bool {
         loop {
             let left = until - now();
+            if self.over.load(Ordering::Acquire) {
+                return false;
+            }
             if left.is_zero() {
-                return;
+                return true;
             }
             let nap = left.min(Duration::from_millis(100));
             thread::sleep(time::Duration::from(nap));
@@ -242,7 +281,13 @@ impl Drop for Engine {
     }
 }
 
-fn summarise(arm: &Arm, phases: Phases, ended: &Ended, cpu_ns: u64) -> (ArmResult, Plot) {
+fn summarise(
+    arm: &Arm,
+    phases: Phases,
+    ended: &Ended,
+    cpu_ns: u64,
+    steal: f64,
+) -> (ArmResult, Plot) {
     let samples = &ended.record.samples;
     let onset = phases.healthy;
     let recovery = phases.healthy + phases.gray;
@@ -262,7 +307,7 @@ fn summarise(arm: &Arm, phases: Phases, ended: &Ended, cpu_ns: u64) -> (ArmResul
         p50_ns: response.value_at_quantile(0.5),
         p99_ns: response.value_at_quantile(0.99),
         busy: ended.busy,
-        steal: 0.0,
+        steal,
     });
     let answered = ended.record.count(Class::Ok) + ended.record.count(Class::HttpError);
     let seconds = arm.measured(phases).as_secs_f64();
@@ -282,6 +327,9 @@ fn summarise(arm: &Arm, phases: Phases, ended: &Ended, cpu_ns: u64) -> (ArmResul
         }),
         failed: ended.record.total() - ended.record.count(Class::Ok),
         cpu_ns_per_request: cpu_ns / answered.max(1),
+        discarded_runs: 0,
+        generator_busy: ended.busy,
+        lag: Quantiles::of(&ended.record.lag),
         verdict,
         reasons,
     };
@@ -354,7 +402,8 @@ fn timeline(samples: &[Sample]) -> Vec<TimePoint> {
     let last = samples
         .last()
         .map_or(Duration::ZERO, |sample| sample.intended);
-    while from <= last {
+    // A part of a step at the end has too few samples for a p99.
+    while from + step <= last + step / 10 {
         let part = between(samples, from, from + step);
         if !part.is_empty() {
             points.push(TimePoint {

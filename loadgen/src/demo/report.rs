@@ -65,6 +65,12 @@ pub(crate) struct ArmResult {
     pub(crate) healed: Option<Healed>,
     pub(crate) failed: u64,
     pub(crate) cpu_ns_per_request: u64,
+    /// Runs that the machine disturbed, and that were repeated; no look at the answers decides it.
+    pub(crate) discarded_runs: u32,
+    /// The generator's share of time outside its wait, 0..=1.
+    pub(crate) generator_busy: f64,
+    /// How late the generator itself sent.
+    pub(crate) lag: Quantiles,
     pub(crate) verdict: Verdict,
     pub(crate) reasons: Vec<String>,
 }
@@ -239,6 +245,16 @@ pub(crate) fn sentences(report: &DemoReport) -> Vec<String> {
     }
     for arm in report.arms.iter().filter(|arm| arm.failed > 0) {
         out.push(format!("{}: {} requests failed.", arm.name, arm.failed));
+    }
+    let repeated = report.arms.iter().filter(|arm| arm.discarded_runs > 0);
+    let repeated: Vec<String> = repeated
+        .map(|arm| format!("{} {}", arm.name, arm.discarded_runs))
+        .collect();
+    if !repeated.is_empty() {
+        out.push(format!(
+            "Runs repeated because this machine sent requests late: {}.",
+            repeated.join(", ")
+        ));
     }
     for arm in &report.arms {
         for reason in &arm.reasons {
