@@ -66,14 +66,9 @@ fn loadgen_says_the_same_of_a_refused_io_uring() {
     let mut loadgen = Command::new(refuse(&folder));
     loadgen.arg("1").arg(binary("loadgen"));
     let words = ["loadgen: ", "io_uring is refused", "seccomp"];
-    let arguments = [
-        "run",
-        "http://127.0.0.1:1/",
-        "--rate",
-        "1",
-        "--duration",
-        "1s",
-    ];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let arguments = ["run", &url, "--rate", "1", "--duration", "1s"];
     assert_ends(loadgen.args(arguments), 1, &words);
 }
 
@@ -172,5 +167,18 @@ fn an_admin_port_in_use_is_said_in_one_line() {
         engine.args(["run", "--config"]).arg(&config),
         1,
         &[&address, "another process"],
+    );
+}
+
+#[test]
+fn loadgen_says_at_once_that_nobody_listens() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let url = format!("http://{address}/");
+    assert_ends(
+        Command::new(binary("loadgen")).args(["run", &url, "--rate", "10", "--duration", "1s"]),
+        1,
+        &["cannot connect", &address.to_string(), "start the server"],
     );
 }

@@ -200,6 +200,7 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         start: None,
         patience: Patience::default(),
     };
+    reach(&target)?;
     let host = Host::observe();
     let ended = run(&target).map_err(Failure::runtime)?;
     let description = Description {
@@ -224,6 +225,18 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         Verdict::Invalid => ExitCode::from(3),
         Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
     })
+}
+
+/// Nothing can be measured where nobody listens: better said at once than as a report of failures.
+fn reach(target: &Target) -> Result<(), Failure> {
+    let patience = target.timeout.min(Duration::from_secs(5));
+    match std::net::TcpStream::connect_timeout(&target.address, patience.into()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::runtime(format!(
+            "cannot connect to {}: {error}; start the server or correct the URL",
+            target.address
+        ))),
+    }
 }
 
 /// Serves as the engine would, with the configuration from standard input.
