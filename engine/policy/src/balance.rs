@@ -33,6 +33,7 @@ use crate::process::Process;
 use crate::rediscovery::SICK;
 use candidates::Candidates;
 use survey::Survey;
+pub(crate) use survey::lower_median;
 
 /// Costs within this factor are a tie.
 const NEAR: f32 = 1.25;

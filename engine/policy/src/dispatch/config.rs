@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use evenkeel_base::Duration;
 
+use crate::exchange::Interval;
 use crate::store::Placement;
 use crate::{balance, breaker, latency, limiter, outlier};
 
@@ -22,6 +23,8 @@ pub struct Config {
     pub per_try_timeout: Option<Duration>,
     pub inflight: Placement,
     pub latency: Placement,
+    /// Time between two looks at what the other loops published.
+    pub exchange_interval: Interval,
     /// Room for attempts in flight per loop; what is never used costs no memory.
     pub max_attempts: u32,
 }
@@ -40,7 +43,14 @@ impl Config {
             per_try_timeout: None,
             inflight: Placement::PerLoop,
             latency: Placement::PerLoop,
+            exchange_interval: Interval::Auto,
             max_attempts: 65_536,
         }
+    }
+
+    /// Whether any primitive lives in pages that the loops publish.
+    #[must_use]
+    pub fn exchanges(&self) -> bool {
+        [self.inflight, self.latency].contains(&Placement::Exchange)
     }
 }
