@@ -15,6 +15,8 @@ pub struct Config {
     /// One weight per endpoint, at least 1 each; their number is the number of endpoints.
     pub weights: Vec<u32>,
     pub balance: balance::Kind,
+    /// How many endpoints a pick of the p2c kinds compares, 2 to [`balance::MOST_CHOICES`].
+    pub choices: u32,
     pub ewma: latency::Config,
     pub outlier: outlier::Config,
     pub breaker: breaker::Config,
@@ -36,6 +38,7 @@ impl Config {
         Config {
             weights: vec![1; endpoints as usize],
             balance: balance::Kind::default(),
+            choices: 2,
             ewma: latency::Config::default(),
             outlier: outlier::Config::default(),
             breaker: breaker::Config::default(),
