@@ -6,7 +6,6 @@
 mod arm;
 mod page;
 mod report;
-mod svg;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::report::{self, COLUMNS, DemoReport, Plot, TimePoint};
-use super::svg::{Axis, Chart, Scale, Series, escape};
+use crate::chart::{Axis, Chart, Scale, Series, escape};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1c1f24;--faint:#d9dde3;--band:#e9b94933}\
