@@ -15,6 +15,7 @@ use crate::demo;
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
+use crate::simulate;
 
 /// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID.
 #[derive(Parser)]
@@ -36,6 +37,8 @@ enum Command {
     Run(RunArgs),
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
+    /// A study or a scenario in virtual time; the same words give the same bytes on any machine
+    Sim(SimArgs),
     /// The engine of the demo: configuration on standard input
     #[command(hide = true)]
     Engine,
@@ -106,6 +109,30 @@ struct RunArgs {
 }
 
 #[derive(Args)]
+struct SimArgs {
+    /// What `--list` names
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// One line for everything that can be simulated
+    #[arg(long)]
+    list: bool,
+    /// Fewer seeds
+    #[arg(long)]
+    quick: bool,
+    /// The first seed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 48))]
+    seed: u64,
+    /// How many seeds, from the first on
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: Option<u32>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+    /// Write report.json, report.html and figures there
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
 struct OriginArgs {
     /// Addresses to listen on; each is an origin of its own
     #[arg(long, required = true, value_delimiter = ',')]
@@ -155,6 +182,7 @@ pub fn main() -> ExitCode {
                 seed: args.seed,
             })
         }
+        Command::Sim(args) => sim_command(&args),
         Command::Engine => engine_command(),
         Command::Run(args) => run_command(&args),
         Command::Origin(args) => origin_command(&args),
@@ -237,6 +265,28 @@ fn reach(target: &Target) -> Result<(), Failure> {
             target.address
         ))),
     }
+}
+
+fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
+    if args.list {
+        print!("{}", simulate::list());
+        return Ok(ExitCode::SUCCESS);
+    }
+    simulate::run(&simulate::Options {
+        name: args.name.as_deref(),
+        length: if args.quick {
+            simulate::Length::Quick
+        } else {
+            simulate::Length::Full
+        },
+        seed: args.seed,
+        seeds: args.seeds,
+        out: args.out.as_deref(),
+        format: match args.format {
+            Format::Text => simulate::Format::Text,
+            Format::Json => simulate::Format::Json,
+        },
+    })
 }
 
 /// Serves as the engine would, with the configuration from standard input.

@@ -4,7 +4,7 @@
 //! schedule and the same work, keyed by request id.
 
 mod arm;
-mod page;
+pub(crate) mod page;
 mod report;
 
 use std::path::Path;

@@ -8,3 +8,4 @@ mod demo;
 pub mod host;
 pub mod measurement;
 pub mod origin;
+mod simulate;

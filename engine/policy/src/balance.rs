@@ -104,11 +104,14 @@ struct Turn {
 }
 
 impl Balance {
+    /// `first_turn` is the endpoint that round-robin begins with: loops that all began with the first
+    /// one would send it a burst, one request each.
     pub(crate) fn new(
         kind: Kind,
         choices: u32,
         ewma: latency::Config,
         weights: &[u32],
+        first_turn: u32,
         now: Instant,
     ) -> Self {
         let weights: Box<[u32]> = weights.iter().map(|weight| (*weight).max(1)).collect();
@@ -121,7 +124,7 @@ impl Balance {
             recent: vec![0.0; weights.len()].into(),
             credit: 0.0,
             turn: Turn {
-                next: 0,
+                next: first_turn,
                 current: vec![0; weights.len()].into(),
             },
             weights,

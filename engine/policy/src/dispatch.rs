@@ -48,6 +48,12 @@ use request::Phase;
 pub use request::{Ask, Attempt, Refusal, Request, Step, Verdict};
 pub use snapshot::{Counters, EndpointCounters, EndpointSnapshot, LimiterSnapshot, Snapshot};
 
+/// The loops' turns begin evenly spread over the endpoints.
+fn first_turn(endpoints: u32, loops: u32, loop_index: u32) -> u32 {
+    let spread = u64::from(loop_index) * u64::from(endpoints) / u64::from(loops);
+    spread as u32
+}
+
 /// One upstream on one loop.
 pub struct Dispatch {
     config: Config,
@@ -91,6 +97,7 @@ impl Dispatch {
                 config.choices,
                 config.ewma,
                 &config.weights,
+                first_turn(endpoints, loops, loop_index),
                 now,
             ),
             outlier: Outlier::new(&config.outlier, endpoints, loops, loop_index),

@@ -48,7 +48,7 @@ impl Strategy {
 /// What a loop knows of the others' requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// All of them, at once.
+    /// One loop sees them all, at once.
     Live,
     /// Its own at once, the others' as they were at most a quarter of a round (M / 4 requests) ago.
     Exchanged,
@@ -70,9 +70,8 @@ impl Counts {
 
     fn placement(self) -> Placement {
         match self {
-            Counts::Live => Placement::Shared,
+            Counts::Live | Counts::Own => Placement::PerLoop,
             Counts::Exchanged => Placement::Exchange,
-            Counts::Own => Placement::PerLoop,
         }
     }
 }
@@ -85,6 +84,7 @@ pub struct Throw {
     pub endpoints: u32,
     /// Requests for each endpoint, on average.
     pub per_endpoint: u32,
+    /// Of counts that are not live.
     pub loops: u32,
 }
 
@@ -108,8 +108,12 @@ impl Throw {
         config.inflight = self.counts.placement();
         let quarter = u64::from(self.endpoints).div_ceil(4);
         config.exchange_interval = Interval::Every(GAP * quarter);
-        let process = Process::new(&config, self.loops);
-        let loops = 0..self.loops;
+        let count = match self.counts {
+            Counts::Live => 1,
+            Counts::Exchanged | Counts::Own => self.loops,
+        };
+        let process = Process::new(&config, count);
+        let loops = 0..count;
         let mut loops: Vec<(Dispatch, Rng)> = loops
             .map(|index| {
                 let process = Arc::clone(&process);
@@ -125,7 +129,7 @@ impl Throw {
         };
         for ball in 0..u64::from(self.endpoints * self.per_endpoint) {
             let now = Instant::ZERO + GAP * ball;
-            let (dispatch, rng) = &mut loops[doors.below(u64::from(self.loops)) as usize];
+            let (dispatch, rng) = &mut loops[doors.below(u64::from(count)) as usize];
             let mut request = dispatch.begin(ask, now, rng).expect("a deadline far ahead");
             match dispatch.poll(&mut request, now, rng) {
                 Step::Attempt(attempt) => bins[attempt.endpoint.0 as usize] += 1,
@@ -222,7 +226,7 @@ mod tests {
 
     #[test]
     fn live_counts_meet_the_closed_forms() {
-        for strategy in [Strategy::Random, Strategy::BestOf(3), Strategy::BestOfAll] {
+        for strategy in Strategy::ALL {
             let throw = throw(strategy, Counts::Live);
             let (seen, expected) = (mean_maximum(throw), throw.expected_maximum().unwrap());
             assert!(
