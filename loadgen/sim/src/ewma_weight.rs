@@ -32,6 +32,8 @@ const SICK: f32 = 2.0;
 #[derive(Clone, Copy, Debug)]
 pub struct Weigher {
     pub name: &'static str,
+    /// For an axis.
+    pub short: &'static str,
     pub weighting: Weighting,
 }
 
@@ -39,12 +41,14 @@ impl Weigher {
     /// What is compared.
     #[must_use]
     pub fn all() -> Vec<Weigher> {
-        let alpha = |name, alpha| Weigher {
+        let alpha = |name, short, alpha| Weigher {
             name,
+            short,
             weighting: Weighting::Alpha(Alpha(alpha)),
         };
-        let decay = |name, tau_s, rise, fall| Weigher {
+        let decay = |name, short, tau_s, rise, fall| Weigher {
             name,
+            short,
             weighting: Weighting::Decay(Decay {
                 tau: SERVICE * tau_s,
                 rise,
@@ -52,16 +56,16 @@ impl Weigher {
             }),
         };
         vec![
-            alpha("alpha 0.05", 0.05),
-            alpha("alpha 0.1", 0.1),
-            alpha("alpha 0.2", 0.2),
-            alpha("alpha 0.5", 0.5),
-            decay("decay 20 S", 20, 0.0, 0.0),
-            decay("decay 100 S", 100, 0.0, 0.0),
-            decay("decay 500 S", 500, 0.0, 0.0),
-            decay("peak 500 S", 500, 1.0, 0.0),
-            decay("decay 500 S, 0.2 / 0.1", 500, 0.2, 0.1),
-            decay("decay 500 S, 0.5 / 0.1", 500, 0.5, 0.1),
+            alpha("alpha 0.05", "a .05", 0.05),
+            alpha("alpha 0.1", "a .1", 0.1),
+            alpha("alpha 0.2", "a .2", 0.2),
+            alpha("alpha 0.5", "a .5", 0.5),
+            decay("decay 20 S", "d20", 20, 0.0, 0.0),
+            decay("decay 100 S", "d100", 100, 0.0, 0.0),
+            decay("decay 500 S", "d500", 500, 0.0, 0.0),
+            decay("peak 500 S", "peak", 500, 1.0, 0.0),
+            decay("decay 500 S, 0.2 / 0.1", ".2/.1", 500, 0.2, 0.1),
+            decay("decay 500 S, 0.5 / 0.1", ".5/.1", 500, 0.5, 0.1),
         ]
     }
 }
@@ -71,7 +75,7 @@ impl Weigher {
 pub struct Observed {
     /// Share of the moments at which a healthy endpoint ranked behind the one that is twice as slow.
     pub wrong_rankings: f64,
-    /// Standard deviation of a healthy endpoint's mean over its truth.
+    /// Root mean square error of a healthy endpoint's mean over its truth.
     pub noise: f64,
     /// Share of the moments at which a healthy endpoint was taken for sick.
     pub false_alarms: f64,

@@ -39,7 +39,7 @@ struct Measure {
 
 const MEASURES: [Measure; 6] = [
     Measure {
-        name: "noise, %",
+        name: "error, %",
         digits: 1,
         of: |seen| seen.noise * 100.0,
     },
@@ -101,19 +101,27 @@ pub(super) fn run(options: &Options<'_>) -> Results {
         tables.extend(RATES.map(|per_s| table(&rows, noise, per_s)));
     }
     let figures = [
-        figure(
-            &rows,
-            3,
-            "ewma-weight-detection",
-            "Samples until gray is seen, against noise",
+        (
+            2,
+            Scale::Linear,
+            "ewma-weight-false-alarms",
+            "Healthy endpoints taken for sick",
         ),
-        figure(
-            &rows,
+        (
+            3,
+            Scale::Log,
+            "ewma-weight-detection",
+            "Time until a gray endpoint is avoided",
+        ),
+        (
             4,
+            Scale::Log,
             "ewma-weight-recovery",
             "Time until a healed endpoint is back",
         ),
     ];
+    let figures =
+        figures.map(|(measure, scale, name, title)| figure(&rows, measure, scale, name, title));
     Results {
         name: "ewma-weight".into(),
         title: TITLE.into(),
@@ -157,14 +165,12 @@ fn table(rows: &[Row], noise: usize, per_s: f64) -> Table {
     }
 }
 
-/// One line a rate: noise across, the measure up.
-fn figure(rows: &[Row], measure: usize, name: &str, title: &str) -> Figure {
+/// One line a rate, the weights side by side.
+fn figure(rows: &[Row], measure: usize, scale: Scale, name: &str, title: &str) -> Figure {
     let points = |rate: f64| {
-        let mut points: Vec<(f64, f64)> = of(rows, 1, rate)
-            .filter_map(|row| Some((row.means[0]?.value, row.means[measure]?.value.max(0.5))))
-            .collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        points
+        let values = of(rows, 1, rate).enumerate();
+        let points = values.filter_map(|(at, row)| Some((at as f64, row.means[measure]?.value)));
+        points.collect()
     };
     let names = RATES.map(|rate| format!("{rate} samples in S"));
     let series = RATES.iter().zip(&names).enumerate();
@@ -174,18 +180,25 @@ fn figure(rows: &[Row], measure: usize, name: &str, title: &str) -> Figure {
         colour,
         dashed: false,
     });
-    let ticks = |values: &[f64]| values.iter().map(|v| (*v, v.to_string())).collect();
+    let weights = Weigher::all();
+    let weights = weights.iter().enumerate();
+    let ticks: &[f64] = match scale {
+        Scale::Linear => &[0.0, 5.0, 10.0, 15.0, 20.0],
+        Scale::Log => &[1.0, 10.0, 100.0, 1000.0],
+    };
     let chart = Chart {
         title,
         x: Axis {
-            label: "noise of a healthy endpoint's mean, % (exponential service)",
+            label: "weight of a sample (a: alpha, d: decay in S, worse / better floors); exponential service",
             scale: Scale::Linear,
-            ticks: ticks(&[0.0, 20.0, 40.0, 60.0, 80.0, 100.0]),
+            ticks: weights
+                .map(|(at, weigher)| (at as f64, weigher.short.to_owned()))
+                .collect(),
         },
         y: Axis {
             label: MEASURES[measure].name,
-            scale: Scale::Log,
-            ticks: ticks(&[1.0, 10.0, 100.0, 1000.0]),
+            scale,
+            ticks: ticks.iter().map(|at| (*at, at.to_string())).collect(),
         },
         series: series.collect(),
         band: None,
@@ -198,7 +211,7 @@ fn findings(rows: &[Row]) -> Vec<String> {
         let row = of(rows, 1, per_s).find(|row| row.weigher.name == name)?;
         let at = |measure: usize| plus_minus(row.means[measure], MEASURES[measure].digits);
         Some(format!(
-            "{name}, exponential service, {per_s} samples in S: noise {} %, false alarms {} %, gray seen \
+            "{name}, exponential service, {per_s} samples in S: error {} %, false alarms {} %, gray seen \
              after {} S, back after {} S.",
             at(0),
             at(2),
