@@ -19,7 +19,9 @@ fn main() -> ExitCode {
         "request-shared" => requests(Placement::Shared, count),
         "request-exchange" => requests(Placement::Exchange, count),
         _ => {
-            eprintln!("instructions: counter-local, counter-shared or request-PLACEMENT, and a count");
+            eprintln!(
+                "instructions: counter-local, counter-shared or request-PLACEMENT, and a count"
+            );
             return ExitCode::from(2);
         }
     }
