@@ -42,8 +42,8 @@ struct Origin {
     start: Instant,
     faults: RefCell<Faults>,
     changed: Event,
-    /// When each server is free again.
-    free_at: RefCell<BinaryHeap<Reverse<Instant>>>,
+    /// When each server is free again, and which it is.
+    free_at: RefCell<BinaryHeap<Reverse<(Instant, u32)>>>,
     requests: Cell<u64>,
     body: Rc<[u8]>,
     origin_line: String,
@@ -52,7 +52,7 @@ struct Origin {
 /// Serves on this thread's shard until it ends.
 pub fn spawn(config: OriginConfig, socket: OwnedFd) {
     let free_at = (0..config.servers)
-        .map(|_| Reverse(Instant::ZERO))
+        .map(|server| Reverse((Instant::ZERO, server as u32)))
         .collect();
     let origin = Rc::new(Origin {
         start: now(),
@@ -157,7 +157,15 @@ impl Origin {
         let seed = self.config.seed;
         let factor = match self.until_served(seed, id).await {
             Effect::Serve(factor) => factor,
-            Effect::Error => return self.send(stream, head, 500).await,
+            Effect::Error(time) => {
+                sleep_until(arrived + time).await;
+                return self.send(stream, head, 500).await;
+            }
+            Effect::Lose => {
+                // Until whoever asked gives up.
+                while let Ok(Some(_)) = stream.recv().await {}
+                return Err(());
+            }
             Effect::Reset | Effect::Hold(_) => {
                 stream.reset_on_close();
                 return Err(());
@@ -175,7 +183,8 @@ impl Origin {
     async fn until_served(&self, seed: u64, id: u64) -> Effect {
         loop {
             let since = now() - self.start;
-            let effect = self.faults.borrow().effect(since, seed, id);
+            let next = self.free_at.borrow().peek().map_or(0, |free| free.0.1);
+            let effect = self.faults.borrow().effect(since, seed, id, next);
             let Effect::Hold(until) = effect else {
                 return effect;
             };
@@ -186,12 +195,12 @@ impl Origin {
 
     fn completion(&self, arrived: Instant, work: Duration) -> Instant {
         let mut free_at = self.free_at.borrow_mut();
-        let begin = match free_at.pop() {
-            Some(Reverse(free)) => free.max(arrived),
+        let (begin, server) = match free_at.pop() {
+            Some(Reverse((free, server))) => (free.max(arrived), server),
             None => return arrived + work,
         };
         let end = begin + work;
-        free_at.push(Reverse(end));
+        free_at.push(Reverse((end, server)));
         end
     }
 

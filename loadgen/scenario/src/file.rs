@@ -357,7 +357,7 @@ impl RawClient {
         Client {
             timeout: self.timeout.map_or(Duration::from_secs(15), |time| time.0),
             retries: self.retries.map_or(0, |retries| retries.0),
-            budget: self.budget.map_or(None, |budget| budget.0),
+            budget: self.budget.and_then(|budget| budget.0),
         }
     }
 }

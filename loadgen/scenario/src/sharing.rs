@@ -63,6 +63,12 @@ impl Sharing {
         self.ends.len()
     }
 
+    /// How many times longer one more request would take than alone, if nothing changed.
+    #[must_use]
+    pub fn crowding(&self) -> f64 {
+        ((self.ends.len() + 1) as f64 / self.servers).max(1.0)
+    }
+
     /// `request` with so much work arrives. What ended before `now` must have left.
     pub fn join(&mut self, request: u64, work: Duration, now: Instant) {
         self.advance(now);

@@ -16,4 +16,4 @@ pub use demo::{Demo, GRAY};
 pub use report::Phase;
 pub use summary::Mean;
 pub use two_choices::{Counts, Strategy, Throw};
-pub use world::{Class, Record, Run, World};
+pub use world::{Chooser, Class, Record, Run, World};

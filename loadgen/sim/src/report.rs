@@ -102,6 +102,9 @@ mod tests {
             response: Duration::from_millis(at as u64 % 100 + 1),
             endpoint: Some(endpoint),
             class: Class::Ok,
+            owner: 0,
+            try_number: 1,
+            regret: None,
         };
         Run {
             endpoints: 2,

@@ -1,42 +1,38 @@
 //! Loops that serve arrivals at origins, in virtual time.
 //!
 //! The network delays every message by the same constant, so origins see work in the order of the
-//! picks and settle each piece at once; what is left to order are the arrivals and the ends of
-//! attempts.
+//! picks and a first-come queue settles each piece at once; what is left to order are the arrivals,
+//! the ends of attempts and what shared servers finish.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod queue;
+
 use std::sync::Arc;
 
 use evenkeel_base::{Duration, Instant, Rng};
-use evenkeel_policy::{
-    Ask, Attempt, Config, Dispatch, Failure, Outcome, Process, Replay, Request, Step,
-};
-use loadgen_scenario::{Arrivals, Faults, Law, arrivals};
+use evenkeel_policy::{Ask, Attempt, Config, Dispatch, Failure, Outcome, Process, Replay, Step};
+use loadgen_scenario::{Arrivals, Scenario};
 
 use crate::origin::{Origin, Reply};
+use queue::{Due, Queue};
 
 /// Everything that decides a run.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// One upstream; its weights say how many endpoints there are.
+    pub scenario: Scenario,
+    /// One upstream with the scenario's endpoints.
     pub policy: Config,
-    pub loops: u32,
-    /// Requests a second in all; each arrives at a loop at random.
-    pub rate: f64,
-    pub arrivals: arrivals::Process,
-    pub length: Duration,
-    /// Servers per endpoint, zero for no queue.
-    pub servers: u32,
-    pub service: Law,
-    /// One per endpoint.
-    pub faults: Vec<Faults>,
-    /// One way between loop and origin.
-    pub hop: Duration,
-    /// Of a whole request.
-    pub timeout: Duration,
+    pub chooser: Chooser,
     pub replay: Replay,
     pub seed: u64,
+}
+
+/// Who chooses the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chooser {
+    /// The product: `policy::dispatch`, a loop each.
+    Policy,
+    /// Someone who sees every queue as it is now: the shortest expected delay. No guards.
+    Oracle,
 }
 
 /// How a request ended. Each is in exactly one class.
@@ -59,7 +55,14 @@ pub struct Record {
     pub response: Duration,
     /// Index of the endpoint; `None` when it was refused.
     pub endpoint: Option<u32>,
+    /// The loop it arrived at.
+    pub owner: u32,
     pub class: Class,
+    /// 1 for a request of the schedule, more for what the client sent again.
+    pub try_number: u32,
+    /// The true queue at the chosen endpoint less the shortest one, at the pick; `None` when it was
+    /// not looked at.
+    pub regret: Option<u32>,
 }
 
 /// What happened, in the order of intended starts.
@@ -69,248 +72,349 @@ pub struct Run {
     pub records: Vec<Record>,
 }
 
-/// The end of an attempt under way.
-struct Ending {
+/// An attempt under way.
+struct Flight {
     owner: u32,
     /// Index of the record.
     at: usize,
-    request: Request,
-    attempt: Attempt,
+    /// `None` when the oracle chose.
+    held: Option<(evenkeel_policy::Request, Attempt)>,
+    endpoint: u32,
+    deadline: Instant,
     class: Class,
+    serial: u64,
 }
-
-/// Orders endings by time, then by the order in which they were scheduled.
-type Due = Reverse<(Instant, u64, usize)>;
 
 struct Playing<'a> {
     world: &'a World,
     loops: Vec<(Dispatch, Rng)>,
     origins: Vec<Origin>,
-    due: BinaryHeap<Due>,
-    /// Slots of endings; `due` holds indices into it.
-    endings: Vec<Option<Ending>>,
+    due: Queue,
+    /// Slots of attempts; events hold indices into it, and serials against a slot's next use.
+    flights: Vec<Option<Flight>>,
     free: Vec<usize>,
-    scheduled: u64,
+    serial: u64,
     records: Vec<Record>,
+    requests: u64,
+    retries: u64,
+    oracle: Rng,
+    /// One request in so many has its regret looked at.
+    regret_every: usize,
 }
 
 impl World {
-    /// Plays the world to the end of its last request.
+    /// The scenario with the product's defaults.
+    #[must_use]
+    pub fn new(scenario: Scenario, seed: u64) -> World {
+        let mut policy = Config::new(scenario.endpoints.weights.len() as u32);
+        policy.weights.clone_from(&scenario.endpoints.weights);
+        World {
+            scenario,
+            policy,
+            chooser: Chooser::Policy,
+            replay: Replay::Replayable,
+            seed,
+        }
+    }
+
+    /// Plays the scenario, and what it began to its end.
     ///
     /// # Panics
-    /// When `faults` and the endpoints differ in number, or the policy breaks its own contract.
+    /// When scenario and policy differ in the number of endpoints, or the policy breaks its own
+    /// contract.
     #[must_use]
     pub fn run(&self) -> Run {
+        let scenario = &self.scenario;
         let endpoints = self.policy.weights.len();
-        assert_eq!(self.faults.len(), endpoints, "faults for every endpoint");
+        assert_eq!(
+            scenario.faults.len(),
+            endpoints,
+            "faults for every endpoint"
+        );
         let mut playing = Playing::new(self);
-        let mut doors = Rng::stream(self.seed, u64::MAX);
-        for offset in Arrivals::new(&self.arrivals, self.rate, self.length, 0, 1, self.seed) {
+        let arrivals = Arrivals::new(
+            &scenario.arrivals,
+            scenario.rate,
+            scenario.length,
+            0,
+            1,
+            self.seed,
+        );
+        for offset in arrivals {
             let now = Instant::ZERO + offset;
-            playing.finish_until(now);
-            let owner = doors.below(u64::from(self.loops)) as u32;
-            playing.arrive(owner, offset, now);
+            playing.go_on_until(now);
+            playing.requests += 1;
+            playing.arrive(now, 1);
         }
-        playing.finish_until(Instant::MAX);
-        for (dispatch, _) in &playing.loops {
-            assert_eq!(dispatch.snapshot(Instant::MAX).attempts, 0, "all is over");
-        }
+        playing.go_on_until(Instant::MAX);
+        playing.check_end();
+        let mut records = playing.records;
+        records.sort_by_key(|record| record.intended_at);
         Run {
             endpoints: endpoints as u32,
-            records: playing.records,
+            records,
         }
     }
 }
 
 impl<'a> Playing<'a> {
     fn new(world: &'a World) -> Self {
-        let process = Process::new(&world.policy, world.loops);
+        let scenario = &world.scenario;
+        let process = Process::new(&world.policy, scenario.loops);
         let dispatch = |index| {
             let config = world.policy.clone();
             Dispatch::new(config, Arc::clone(&process), index, Instant::ZERO)
         };
-        let faults = world.faults.iter().cloned();
+        let faults = scenario.faults.iter().cloned();
         Playing {
             world,
-            loops: (0..world.loops)
+            loops: (0..scenario.loops)
                 .map(|index| (dispatch(index), Rng::stream(world.seed, u64::from(index))))
                 .collect(),
             origins: faults
-                .map(|faults| Origin::new(world.servers, world.service, faults, world.seed))
+                .map(|faults| Origin::new(&scenario.endpoints, faults, world.seed))
                 .collect(),
-            due: BinaryHeap::new(),
-            endings: Vec::new(),
+            due: Queue::default(),
+            flights: Vec::new(),
             free: Vec::new(),
-            scheduled: 0,
+            serial: 0,
             records: Vec::new(),
+            requests: 0,
+            retries: 0,
+            oracle: Rng::stream(world.seed, u64::MAX - 1),
+            regret_every: (scenario.faults.len() / 16).max(1),
         }
     }
 
-    fn arrive(&mut self, owner: u32, intended_at: Duration, now: Instant) {
+    fn arrive(&mut self, now: Instant, try_number: u32) {
         let at = self.records.len();
+        let scenario = &self.world.scenario;
+        let owner = scenario
+            .split
+            .loop_of(at as u64, scenario.loops, self.world.seed);
         self.records.push(Record {
-            intended_at,
+            intended_at: now - Instant::ZERO,
             response: Duration::ZERO,
             endpoint: None,
+            owner,
             class: Class::Refused,
+            try_number,
+            regret: None,
         });
+        let deadline = now + scenario.client.timeout;
+        let Some((endpoint, held)) = self.choose(owner, deadline, now) else {
+            self.try_again(try_number, now);
+            return;
+        };
+        let deadline = held
+            .as_ref()
+            .map_or(deadline, |(_, attempt)| attempt.deadline);
+        self.records[at].endpoint = Some(endpoint);
+        self.records[at].regret = self.regret(at, endpoint, now);
+        self.serial += 1;
+        let slot = self.take_slot(Flight {
+            owner,
+            at,
+            held,
+            endpoint,
+            deadline,
+            class: Class::Timeout,
+            serial: self.serial,
+        });
+        self.serve(slot, now + scenario.endpoints.hop);
+    }
+
+    fn choose(
+        &mut self,
+        owner: u32,
+        deadline: Instant,
+        now: Instant,
+    ) -> Option<(u32, Option<(evenkeel_policy::Request, Attempt)>)> {
+        if self.world.chooser == Chooser::Oracle {
+            return Some((self.least_delay(now), None));
+        }
         let (dispatch, rng) = &mut self.loops[owner as usize];
         let ask = Ask {
-            deadline: now + self.world.timeout,
+            deadline,
             replay: self.world.replay,
         };
-        let Ok(mut request) = dispatch.begin(ask, now, rng) else {
-            return;
-        };
-        let Step::Attempt(attempt) = dispatch.poll(&mut request, now, rng) else {
-            return;
-        };
-        self.records[at].endpoint = Some(attempt.endpoint.0);
-        let origin = &mut self.origins[attempt.endpoint.0 as usize];
-        let (sent, class) = match origin.serve(at as u64, now + self.world.hop) {
+        let mut request = dispatch.begin(ask, now, rng).ok()?;
+        match dispatch.poll(&mut request, now, rng) {
+            Step::Attempt(attempt) => Some((attempt.endpoint.0, Some((request, attempt)))),
+            Step::Refuse(_) | Step::Wait | Step::Over => None,
+        }
+    }
+
+    /// The endpoint at which a request that arrives now would be done first, on average; one of the
+    /// equals at random.
+    fn least_delay(&mut self, now: Instant) -> u32 {
+        let (mut best, mut least, mut equals) = (0, f64::INFINITY, 0);
+        for (index, origin) in self.origins.iter().enumerate() {
+            let delay = origin.expected_delay_s(now + self.world.scenario.endpoints.hop);
+            if delay < least || equals == 0 {
+                (best, least, equals) = (index, delay, 1);
+            } else if delay == least {
+                equals += 1;
+                if self.oracle.below(equals) == 0 {
+                    best = index;
+                }
+            }
+        }
+        best as u32
+    }
+
+    fn regret(&mut self, at: usize, endpoint: u32, now: Instant) -> Option<u32> {
+        if !at.is_multiple_of(self.regret_every) {
+            return None;
+        }
+        let mut least = u32::MAX;
+        for origin in &mut self.origins {
+            least = least.min(origin.present(now));
+        }
+        Some(self.origins[endpoint as usize].present(now) - least)
+    }
+
+    /// The work of a slot is at its origin at `now`.
+    fn serve(&mut self, slot: usize, now: Instant) {
+        let flight = self.flights[slot].as_mut().expect("under way");
+        let origin = &mut self.origins[flight.endpoint as usize];
+        let id = queue::pack(slot, flight.serial);
+        let (sent, class) = match origin.serve(flight.at as u64, id, now) {
             Reply::Answer(at) => (at, Class::Ok),
             Reply::Error(at) => (at, Class::HttpError),
             Reply::Reset(at) => (at, Class::Reset),
             Reply::Never => (Instant::MAX, Class::Timeout),
+            Reply::Later(at) => {
+                self.due.push(at, Due::Serve(id));
+                (Instant::MAX, Class::Timeout)
+            }
+            Reply::Shared => {
+                let index = flight.endpoint;
+                self.watch(index);
+                (Instant::MAX, Class::Timeout)
+            }
         };
-        let end = sent + self.world.hop;
-        let (end, class) = if end >= attempt.deadline {
-            (attempt.deadline, Class::Timeout)
+        self.end_at(slot, sent, class);
+    }
+
+    /// An attempt whose answer is sent then ends a hop later, or at its deadline.
+    fn end_at(&mut self, slot: usize, sent: Instant, class: Class) {
+        let flight = self.flights[slot].as_mut().expect("under way");
+        let end = sent + self.world.scenario.endpoints.hop;
+        let (end, class) = if end >= flight.deadline {
+            (flight.deadline, Class::Timeout)
         } else {
             (end, class)
         };
-        self.schedule(
-            end,
-            Ending {
-                owner,
-                at,
-                request,
-                attempt,
-                class,
-            },
-        );
+        flight.class = class;
+        let id = queue::pack(slot, flight.serial);
+        self.due.push(end, Due::End(id));
     }
 
-    fn schedule(&mut self, when: Instant, ending: Ending) {
+    /// Comes back when a shared origin's next piece of work is done.
+    fn watch(&mut self, endpoint: u32) {
+        if let Some(at) = self.origins[endpoint as usize].next_end() {
+            self.due.push(at, Due::Leave(endpoint));
+        }
+    }
+
+    fn take_slot(&mut self, flight: Flight) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.endings.push(None);
-            self.endings.len() - 1
+            self.flights.push(None);
+            self.flights.len() - 1
         });
-        self.endings[slot] = Some(ending);
-        self.due.push(Reverse((when, self.scheduled, slot)));
-        self.scheduled += 1;
+        self.flights[slot] = Some(flight);
+        slot
     }
 
-    /// Ends every attempt that is due before `now`.
-    fn finish_until(&mut self, now: Instant) {
-        while let Some(&Reverse((when, _, slot))) = self.due.peek()
-            && when < now
-        {
-            self.due.pop();
-            self.free.push(slot);
-            let ending = self.endings[slot]
-                .take()
-                .expect("a slot is due exactly once");
-            self.finish(ending, when);
+    /// The slot that an event is about; `None` when its attempt is over.
+    fn slot_of(&self, id: u64) -> Option<usize> {
+        let (slot, serial) = queue::unpack(id);
+        let flight = self.flights.get(slot)?.as_ref()?;
+        (queue::pack(slot, flight.serial) == id && serial > 0).then_some(slot)
+    }
+
+    /// Does everything that is due before `now`.
+    fn go_on_until(&mut self, now: Instant) {
+        while let Some((when, due)) = self.due.pop_before(now) {
+            match due {
+                Due::End(id) => {
+                    if let Some(slot) = self.slot_of(id) {
+                        let flight = self.flights[slot].take().expect("just seen");
+                        self.free.push(slot);
+                        self.finish(flight, when);
+                    }
+                }
+                Due::Serve(id) => {
+                    if let Some(slot) = self.slot_of(id) {
+                        self.serve(slot, when);
+                    }
+                }
+                Due::Leave(endpoint) => self.leave(endpoint, when),
+                Due::Retry(try_number) => self.arrive(when, try_number),
+            }
+        }
+    }
+
+    fn leave(&mut self, endpoint: u32, now: Instant) {
+        let mut any = false;
+        while let Some(id) = self.origins[endpoint as usize].leave(now) {
+            any = true;
+            // Its client may have gone long ago.
+            if let Some(slot) = self.slot_of(id) {
+                self.end_at(slot, now, Class::Ok);
+            }
+        }
+        if any {
+            self.watch(endpoint);
         }
     }
 
-    fn finish(&mut self, ending: Ending, now: Instant) {
-        let Ending {
-            owner,
-            at,
-            mut request,
-            attempt,
-            class,
-        } = ending;
-        let (dispatch, rng) = &mut self.loops[owner as usize];
-        let head = match class {
-            Class::Ok => Ok(Outcome::Success),
-            Class::HttpError => Ok(Outcome::Failure),
-            Class::Reset => Err(Failure::Reset),
-            Class::Timeout | Class::Refused => Err(Failure::Timeout),
-        };
-        match head {
-            Ok(outcome) => {
-                let _ = dispatch.handle_head(&mut request, attempt.id, outcome, now, rng);
-                dispatch.handle_done(&mut request, attempt.id, now);
-            }
-            Err(failure) => {
-                let _ = dispatch.handle_failure(&mut request, attempt.id, failure, now, rng);
+    fn finish(&mut self, flight: Flight, now: Instant) {
+        let class = flight.class;
+        if let Some((mut request, attempt)) = flight.held {
+            let (dispatch, rng) = &mut self.loops[flight.owner as usize];
+            let head = match class {
+                Class::Ok => Ok(Outcome::Success),
+                Class::HttpError => Ok(Outcome::Failure),
+                Class::Reset => Err(Failure::Reset),
+                Class::Timeout | Class::Refused => Err(Failure::Timeout),
+            };
+            match head {
+                Ok(outcome) => {
+                    let _ = dispatch.handle_head(&mut request, attempt.id, outcome, now, rng);
+                    dispatch.handle_done(&mut request, attempt.id, now);
+                }
+                Err(failure) => {
+                    let _ = dispatch.handle_failure(&mut request, attempt.id, failure, now, rng);
+                }
             }
         }
-        let record = &mut self.records[at];
+        let record = &mut self.records[flight.at];
         record.response = now - (Instant::ZERO + record.intended_at);
         record.class = class;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use evenkeel_policy::balance::Kind;
-
-    fn world(kind: Kind) -> World {
-        let mut policy = Config::new(3);
-        policy.balance = kind;
-        World {
-            policy,
-            loops: 2,
-            rate: 1_000.0,
-            arrivals: arrivals::Process::Poisson,
-            length: Duration::from_secs(2),
-            servers: 8,
-            service: Law::Exponential(Duration::from_millis(5)),
-            faults: vec![Faults::default(); 3],
-            hop: Duration::from_micros(100),
-            timeout: Duration::from_secs(15),
-            replay: Replay::Replayable,
-            seed: 7,
+        if class != Class::Ok {
+            let try_number = record.try_number;
+            self.try_again(try_number, now);
         }
     }
 
-    #[test]
-    fn the_same_seed_gives_the_same_run_and_another_seed_another() {
-        let world = world(Kind::P2cEwma);
-        assert_eq!(world.run(), world.run());
-        let other = World {
-            seed: 8,
-            ..world.clone()
-        };
-        assert_ne!(world.run(), other.run());
+    /// What the client does about a failure: another request, as often as it may.
+    fn try_again(&mut self, try_number: u32, now: Instant) {
+        let client = self.world.scenario.client;
+        let within_budget = client
+            .budget
+            .is_none_or(|budget| (self.retries as f64) < budget * self.requests as f64);
+        if try_number <= client.retries && within_budget {
+            self.retries += 1;
+            self.due.push(now, Due::Retry(try_number + 1));
+        }
     }
 
-    #[test]
-    fn an_exponential_server_queue_has_the_sojourn_of_m_m_1() {
-        // One endpoint, one server, rho 0.5: the sojourn is exponential with mean S / (1 - rho).
-        let mut world = World {
-            policy: Config::new(1),
-            faults: vec![Faults::default()],
-            servers: 1,
-            rate: 100.0,
-            length: Duration::from_secs(1_000),
-            hop: Duration::ZERO,
-            ..world(Kind::Random)
-        };
-        world.timeout = Duration::from_secs(100);
-        let run = world.run();
-        let total: f64 = run.records.iter().map(|r| r.response.as_secs_f64()).sum();
-        let mean = total / run.records.len() as f64;
-        assert!((mean - 0.010).abs() < 0.0005, "{mean}");
-    }
-
-    #[test]
-    fn what_is_never_answered_times_out_at_its_age() {
-        let world = World {
-            faults: vec![Faults::new(vec![loadgen_scenario::Fault::parse("stall").unwrap()]); 3],
-            timeout: Duration::from_millis(200),
-            ..world(Kind::P2cEwma)
-        };
-        let run = world.run();
-        assert!(!run.records.is_empty());
-        for record in &run.records {
-            assert_eq!(record.class, Class::Timeout);
-            assert_eq!(record.response, Duration::from_millis(200));
+    fn check_end(&self) {
+        assert!(self.flights.iter().all(Option::is_none), "all is over");
+        for (dispatch, _) in &self.loops {
+            assert_eq!(dispatch.snapshot(Instant::MAX).attempts, 0, "all is over");
         }
     }
 }

@@ -5,7 +5,7 @@
 use evenkeel_base::Duration;
 use evenkeel_policy::balance::Kind;
 use evenkeel_policy::{Config, Placement, Replay};
-use loadgen_scenario::fault::FaultKind;
+use loadgen_scenario::fault::{ERROR_TIME, FaultKind};
 use loadgen_scenario::{Fault, Faults, Law};
 use loadgen_sim::{Demo, GRAY, World};
 
@@ -27,7 +27,7 @@ fn always(kind: FaultKind) -> Fault {
 /// The demonstration's fleet with these faults at the gray endpoint from start to end.
 fn sick(seed: u64, kind: FaultKind) -> World {
     let mut world = Demo::new(seed).world;
-    world.faults[GRAY as usize] = Faults::new(vec![always(kind)]);
+    world.scenario.faults[GRAY as usize] = Faults::new(vec![always(kind)]);
     world
 }
 
@@ -36,7 +36,7 @@ fn one_endpoint_at_100x_gets_under_1_percent_of_100_000_picks_and_a_fifth_from_r
     let warm = Duration::from_secs(2);
     for placement in PLACEMENTS {
         let mut world = sick(1, FaultKind::Slow(100.0));
-        world.length = Duration::from_secs(66);
+        world.scenario.length = Duration::from_secs(66);
         place(&mut world.policy, placement);
         let phase = world.run().phase(warm..Duration::MAX);
         assert!(phase.requests() > 100_000);
@@ -45,10 +45,10 @@ fn one_endpoint_at_100x_gets_under_1_percent_of_100_000_picks_and_a_fifth_from_r
     }
     let mut world = sick(1, FaultKind::Slow(100.0));
     world.policy.balance = Kind::RoundRobin;
-    world.loops = 1;
+    world.scenario.loops = 1;
     // Without a queue: an overloaded one times out and is ejected, which is not the question here.
-    world.servers = 0;
-    world.length = Duration::from_secs(66);
+    world.scenario.endpoints.servers = 0;
+    world.scenario.length = Duration::from_secs(66);
     let run = world.run();
     let mut picks = [0u64; 5];
     for record in &run.records[3_200..103_200] {
@@ -63,9 +63,9 @@ fn errors_everywhere_do_not_send_traffic_to_the_gray_endpoint() {
         for errors in [0.000_1, 0.001] {
             let mut demo = Demo::new(seed);
             let slow = Fault::parse("slow:10x@8s..14s").unwrap();
-            let error = always(FaultKind::Error(errors));
-            demo.world.faults = vec![Faults::new(vec![error]); 5];
-            demo.world.faults[GRAY as usize] = Faults::new(vec![slow, error]);
+            let error = always(FaultKind::Error(errors, ERROR_TIME));
+            demo.world.scenario.faults = vec![Faults::new(vec![error]); 5];
+            demo.world.scenario.faults[GRAY as usize] = Faults::new(vec![slow, error]);
             place(&mut demo.world.policy, placement);
             let share = Demo::gray(&demo.world.run()).share(GRAY);
             assert!(
@@ -79,13 +79,13 @@ fn errors_everywhere_do_not_send_traffic_to_the_gray_endpoint() {
 #[test]
 fn an_endpoint_that_fails_in_a_tenth_of_a_millisecond_does_not_attract_traffic() {
     for (seed, placement) in (1..=4).zip(PLACEMENTS.into_iter().cycle()) {
-        for kind in [FaultKind::Error(1.0), FaultKind::Reset(1.0)] {
+        for kind in [FaultKind::Error(1.0, ERROR_TIME), FaultKind::Reset(1.0)] {
             let mut demo = Demo::new(seed);
             let dead = Fault {
                 kind,
                 ..Fault::parse("stall@8s..14s").unwrap()
             };
-            demo.world.faults[GRAY as usize] = Faults::new(vec![dead]);
+            demo.world.scenario.faults[GRAY as usize] = Faults::new(vec![dead]);
             demo.world.policy.outlier.consecutive_failures = 0;
             place(&mut demo.world.policy, placement);
             let share = Demo::gray(&demo.world.run()).share(GRAY);
@@ -136,7 +136,7 @@ fn one_loop_is_the_null_where_every_placement_agrees_exactly() {
     for kind in [Kind::LeastRequest, Kind::P2c, Kind::P2cEwma] {
         let runs = PLACEMENTS.map(|placement| {
             let mut world = Demo::new(5).world;
-            world.loops = 1;
+            world.scenario.loops = 1;
             world.policy.balance = kind;
             place(&mut world.policy, placement);
             world.run()
@@ -151,8 +151,8 @@ fn every_one_of_many_loops_finds_a_healed_endpoint_again() {
     // others out and the share would stay a fraction of fair.
     for seed in 1..=3 {
         let mut demo = Demo::new(seed);
-        demo.world.loops = 8;
-        demo.world.rate = 6_400.0;
+        demo.world.scenario.loops = 8;
+        demo.world.scenario.rate = 6_400.0;
         let run = demo.world.run();
         let back = Demo::time_to_return(&run).expect("returns before the end");
         assert!(back <= Duration::from_secs(4), "seed {seed}: after {back}");
@@ -166,9 +166,9 @@ fn every_one_of_many_loops_finds_a_healed_endpoint_again() {
 fn a_constantly_slow_endpoint_costs_one_look_a_second_however_many_loops() {
     for loops in [1, 8] {
         let mut world = sick(1, FaultKind::Slow(100.0));
-        world.loops = loops;
-        world.rate = 6_400.0;
-        world.length = Duration::from_secs(30);
+        world.scenario.loops = loops;
+        world.scenario.rate = 6_400.0;
+        world.scenario.length = Duration::from_secs(30);
         let phase = world
             .run()
             .phase(Duration::from_secs(10)..Duration::from_secs(30));
@@ -190,8 +190,8 @@ fn requests_that_cannot_be_repeated_are_never_spent_on_a_look() {
 #[test]
 fn thin_traffic_does_not_turn_into_round_robin() {
     let mut world = sick(1, FaultKind::Slow(10.0));
-    world.rate = 20.0;
-    world.length = Duration::from_secs(2_000);
+    world.scenario.rate = 20.0;
+    world.scenario.length = Duration::from_secs(2_000);
     let phase = world.run().phase(Duration::from_secs(100)..Duration::MAX);
     assert!(phase.share(GRAY) <= 0.003, "{}", phase.share(GRAY));
 }
@@ -200,10 +200,10 @@ fn thin_traffic_does_not_turn_into_round_robin() {
 fn ties_are_fair_when_nothing_is_in_flight() {
     for kind in [Kind::LeastRequest, Kind::P2c, Kind::P2cEwma, Kind::Random] {
         let mut world = Demo::new(2).world;
-        world.faults = vec![Faults::default(); 5];
-        world.service = Law::Fixed(Duration::from_micros(100));
-        world.rate = 100.0;
-        world.length = Duration::from_secs(400);
+        world.scenario.faults = vec![Faults::default(); 5];
+        world.scenario.endpoints.service = Law::Fixed(Duration::from_micros(100));
+        world.scenario.rate = 100.0;
+        world.scenario.length = Duration::from_secs(400);
         world.policy.balance = kind;
         let phase = world.run().phase(Duration::from_secs(1)..Duration::MAX);
         for id in 0..5 {
@@ -226,8 +226,8 @@ fn weights_are_respected_by_every_balancer() {
         world.policy = Config::new(4);
         world.policy.weights = vec![1, 1, 1, 3];
         world.policy.balance = kind;
-        world.faults = vec![Faults::default(); 4];
-        world.rate = 8_000.0;
+        world.scenario.faults = vec![Faults::default(); 4];
+        world.scenario.rate = 8_000.0;
         let phase = world.run().phase(Duration::from_secs(1)..Duration::MAX);
         // Draws by weight and a score divided by weight both favour the heavy one, so the choice of
         // two goes beyond the ratio while there is little in flight.
@@ -255,9 +255,9 @@ fn fleets_of_one_two_and_three_work_with_one_of_them_slow() {
             let mut world = Demo::new(4).world;
             world.policy = Config::new(endpoints);
             world.policy.balance = kind;
-            world.servers = 0;
-            world.faults = vec![Faults::default(); endpoints as usize];
-            world.faults[0] = Faults::new(vec![always(FaultKind::Slow(10.0))]);
+            world.scenario.endpoints.servers = 0;
+            world.scenario.faults = vec![Faults::default(); endpoints as usize];
+            world.scenario.faults[0] = Faults::new(vec![always(FaultKind::Slow(10.0))]);
             let phase = world.run().phase(Duration::from_secs(2)..Duration::MAX);
             assert_eq!(phase.failed + phase.refused, 0);
             if kind == Kind::P2cEwma && endpoints > 1 {
@@ -274,9 +274,9 @@ fn thin_healthy_traffic_is_spread_evenly() {
     // endpoint would get nothing.
     for placement in PLACEMENTS {
         let mut world = Demo::new(6).world;
-        world.faults = vec![Faults::default(); 5];
-        world.rate = 100.0;
-        world.length = Duration::from_secs(120);
+        world.scenario.faults = vec![Faults::default(); 5];
+        world.scenario.rate = 100.0;
+        world.scenario.length = Duration::from_secs(120);
         place(&mut world.policy, placement);
         let phase = world.run().phase(Duration::from_secs(2)..Duration::MAX);
         for id in 0..5 {
