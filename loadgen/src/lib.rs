@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod client;
 mod demo;
+pub mod formats;
 pub mod host;
 pub mod measurement;
 pub mod origin;
