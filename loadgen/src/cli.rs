@@ -1,17 +1,22 @@
 //! The commands of `loadgen`.
 
 use std::fmt;
+use std::fs::File;
+use std::io::BufWriter;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_base::Duration;
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
+use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
 use loadgen_scenario::{Fault, Law, Process};
 
-use crate::client::{Keep, Patience, Target, run};
+use crate::client::{Ended, Keep, Patience, Target, run};
 use crate::demo;
+use crate::formats::merge::{Intervals, Merge};
+use crate::formats::{hgrm, hlog, wrk2};
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
@@ -36,6 +41,8 @@ enum Command {
     Run(RunArgs),
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
+    /// Histogram logs added up, tag by tag
+    Merge(MergeArgs),
     /// The engine of the demo: configuration on standard input
     #[command(hide = true)]
     Engine,
@@ -63,6 +70,8 @@ enum Arrivals {
 enum Format {
     Text,
     Json,
+    /// The layout of wrk2 --latency
+    Wrk2,
 }
 
 #[derive(Args)]
@@ -100,7 +109,17 @@ struct RunArgs {
     body: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// Write report.json there
+    /// Write report.json, latency.hgrm and latency.hlog there
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct MergeArgs {
+    /// Logs as `loadgen run --out` writes them
+    #[arg(required = true)]
+    logs: Vec<PathBuf>,
+    /// Write the intervals of all of them there, in order of time
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -158,6 +177,7 @@ pub fn main() -> ExitCode {
         Command::Engine => engine_command(),
         Command::Run(args) => run_command(&args),
         Command::Origin(args) => origin_command(&args),
+        Command::Merge(args) => merge_command(&args),
     };
     match result {
         Ok(code) => code,
@@ -217,14 +237,46 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
     match args.format {
         Format::Text => print!("{}", text(&report)),
         Format::Json => println!("{json}"),
+        Format::Wrk2 => print!("{}", wrk2::text(&description, &ended.record)),
     }
     if let Some(out) = &args.out {
         write(out, "report.json", &json)?;
+        write_times(out, &ended, args.duration)?;
     }
     Ok(match report.verdict {
         Verdict::Invalid => ExitCode::from(3),
         Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
     })
+}
+
+/// The files that other tools plot and add up.
+fn write_times(folder: &Path, ended: &Ended, duration: Duration) -> Result<(), Failure> {
+    write(folder, "latency.hgrm", &hgrm::text(&ended.record.response))?;
+    let path = folder.join("latency.hlog");
+    let start = SystemTime::now() - std::time::Duration::from(now() - ended.started);
+    File::create(&path)
+        .and_then(|file| {
+            let out = BufWriter::new(file);
+            hlog::write(out, start, duration, &ended.record.seconds)
+        })
+        .map_err(|error| Failure::runtime(format!("{}: cannot write: {error}", path.display())))
+}
+
+fn merge_command(args: &MergeArgs) -> Result<ExitCode, Failure> {
+    let mut merge = Merge::new(match args.out {
+        Some(_) => Intervals::Kept,
+        None => Intervals::Dropped,
+    });
+    for log in &args.logs {
+        merge.add(log).map_err(Failure::usage)?;
+    }
+    print!("{}", merge.table());
+    if let Some(out) = &args.out {
+        merge.write(out).map_err(|error| {
+            Failure::runtime(format!("{}: cannot write: {error}", out.display()))
+        })?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Nothing can be measured where nobody listens: better said at once than as a report of failures.
@@ -249,7 +301,7 @@ fn engine_command() -> Result<ExitCode, Failure> {
 }
 
 /// Writes one file of a report.
-pub(crate) fn write(folder: &std::path::Path, name: &str, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = folder.join(name);
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&path, text))

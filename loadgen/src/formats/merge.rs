@@ -13,6 +13,8 @@ use hdrhistogram::Histogram;
 
 use super::hlog::{Interval, LogError, MAX_INTERVALS, Reader, Writer};
 
+/// Each has a dense histogram.
+const MAX_TAGS: usize = 256;
 const MAX_KEPT_BYTES: usize = 1 << 30;
 
 /// Whether the single intervals are wanted beside the sums.
@@ -81,10 +83,14 @@ impl Merge {
                 "more than {MAX_INTERVALS} intervals; merge fewer logs"
             ));
         }
+        let tags = self.sums.len();
         match self.sums.get_mut(&interval.tag) {
             Some(sum) => sum
                 .add(&interval.histogram)
                 .map_err(|cause| format!("cannot be added: {cause}; leave this log out"))?,
+            None if tags == MAX_TAGS => {
+                return Err(format!("more than {MAX_TAGS} tags; merge fewer logs"));
+            }
             None => {
                 let mut sum = interval.histogram;
                 sum.auto(true);
