@@ -8,6 +8,8 @@
 //! Cost: a binary search and at most one short shift a recorded time. The vectors of a closed second
 //! serve the next one; closing one allocates once. Memory: some kB a second, at most [`LIMIT`] seconds.
 
+use std::collections::VecDeque;
+
 use evenkeel_base::Duration;
 use hdrhistogram::Histogram;
 
@@ -83,17 +85,12 @@ pub struct Point {
 
 /// All seconds of a run.
 pub struct Seconds {
-    slots: Vec<Slot>,
-    /// Every slot before this one is closed.
-    first_open: usize,
+    /// From the first second on; see [`Second::encode`], empty for a second without requests.
+    closed: Vec<Box<[u8]>>,
+    /// Those that follow.
+    open: VecDeque<Second>,
     horizon: usize,
-    spare: Vec<Box<Second>>,
-}
-
-enum Slot {
-    Open(Box<Second>),
-    /// See [`Second::encode`]; empty for a second without requests.
-    Closed(Box<[u8]>),
+    spare: Vec<Second>,
 }
 
 /// Pairs of bucket and count in order of bucket, for each series.
@@ -110,8 +107,8 @@ impl Seconds {
     #[must_use]
     pub const fn new() -> Seconds {
         Seconds {
-            slots: Vec::new(),
-            first_open: 0,
+            closed: Vec::new(),
+            open: VecDeque::new(),
             horizon: HORIZON,
             spare: Vec::new(),
         }
@@ -128,71 +125,76 @@ impl Seconds {
 
     #[must_use]
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.closed.len() + self.open.len()
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.len() == 0
     }
 
     pub fn add(&mut self, sample: &Sample) {
         let second = (sample.intended.as_nanos() / 1_000_000_000) as usize;
         let second = second.min(LIMIT - 1);
         self.reach(second);
-        let slot = &mut self.slots[second];
-        if second < self.first_open {
-            let mut again = slot.read();
+        let closed = self.closed.len();
+        if let Some(bytes) = self.closed.get_mut(second) {
+            let mut again = Second::decode(bytes);
             again.add(sample);
-            *slot = Slot::Closed(again.encode());
-            return;
-        }
-        if let Slot::Closed(_) = slot {
-            *slot = Slot::Open(self.spare.pop().unwrap_or_default());
-        }
-        if let Slot::Open(open) = slot {
+            *bytes = again.encode();
+        } else if let Some(open) = self.open.get_mut(second - closed) {
             open.add(sample);
         }
     }
 
     /// Makes `second` exist and closes what is too old.
     fn reach(&mut self, second: usize) {
-        while self.slots.len() <= second {
-            self.slots.push(Slot::Closed(Box::default()));
-        }
-        while self.slots.len() - self.first_open > self.horizon {
-            let slot = &mut self.slots[self.first_open];
-            if let Slot::Open(open) = slot {
-                let mut open = std::mem::take(open);
-                *slot = Slot::Closed(open.encode());
-                open.0.iter_mut().for_each(Vec::clear);
-                self.spare.push(open);
+        while self.len() <= second {
+            self.open.push_back(self.spare.pop().unwrap_or_default());
+            if self.open.len() > self.horizon {
+                self.close_oldest();
             }
-            self.first_open += 1;
         }
     }
 
+    fn close_oldest(&mut self) {
+        if let Some(mut oldest) = self.open.pop_front() {
+            self.closed.push(oldest.encode());
+            oldest.0.iter_mut().for_each(Vec::clear);
+            self.spare.push(oldest);
+        }
+    }
+
+    fn read(&self, second: usize) -> Second {
+        let open = || self.open.get(second - self.closed.len()).cloned();
+        match self.closed.get(second) {
+            Some(bytes) => Second::decode(bytes),
+            None => open().unwrap_or_default(),
+        }
+    }
+
+    /// Adds the other run's counts; every second is closed afterwards.
     pub fn merge(&mut self, other: &Seconds) {
-        for (second, theirs) in other.slots.iter().enumerate() {
-            match self.slots.get_mut(second) {
-                Some(mine) => {
-                    let mut sum = mine.read();
-                    sum.merge(&theirs.read());
-                    *mine = Slot::Closed(sum.encode());
+        while !self.open.is_empty() {
+            self.close_oldest();
+        }
+        for second in 0..other.len() {
+            let theirs = other.read(second);
+            match self.closed.get_mut(second) {
+                Some(bytes) => {
+                    let mut sum = Second::decode(bytes);
+                    sum.merge(&theirs);
+                    *bytes = sum.encode();
                 }
-                None => self.slots.push(Slot::Closed(theirs.read().encode())),
+                None => self.closed.push(theirs.encode()),
             }
         }
-        self.first_open = self.slots.len();
     }
 
     /// Puts the times of `second` into `into`, which is emptied first.
     pub fn fill(&self, second: usize, tag: Tag, into: &mut Histogram<u64>) {
         into.reset();
-        let Some(slot) = self.slots.get(second) else {
-            return;
-        };
-        let second = slot.read();
+        let second = self.read(second);
         for &series in tag.series() {
             for &(bucket, count) in &second.0[series] {
                 into.saturating_record_n(value_of(bucket), count.into());
@@ -217,15 +219,6 @@ impl Seconds {
             }
         }
         points
-    }
-}
-
-impl Slot {
-    fn read(&self) -> Second {
-        match self {
-            Slot::Open(open) => open.as_ref().clone(),
-            Slot::Closed(bytes) => Second::decode(bytes),
-        }
     }
 }
 
@@ -368,7 +361,7 @@ mod tests {
         for second in 0..100 {
             seconds.add(&sample(second * 1000, 5_000_000, Class::Ok));
         }
-        assert!(matches!(seconds.slots[3], Slot::Closed(_)));
+        assert!(seconds.closed.len() > 3 && seconds.spare.len() <= 1);
         seconds.add(&sample(3_999, 96_000_000_000, Class::Timeout));
         let mut times = histogram();
         seconds.fill(3, Tag::Lat, &mut times);
