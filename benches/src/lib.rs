@@ -1,1 +1,3 @@
 //! Shared helpers.
+
+pub mod loops;

@@ -215,6 +215,10 @@ fn policy(upstream: &config::Upstream, state: &config::State) -> evenkeel_policy
         per_try_timeout: upstream.retry.per_try_timeout,
         inflight: placement(state.inflight),
         latency: placement(state.latency),
+        exchange_interval: match state.exchange_interval {
+            None => evenkeel_policy::Interval::Auto,
+            Some(time) => evenkeel_policy::Interval::Every(time),
+        },
         ..evenkeel_policy::Config::new(upstream.endpoints.len() as u32)
     }
 }
@@ -231,5 +235,6 @@ fn placement(placement: config::Placement) -> evenkeel_policy::Placement {
     match placement {
         config::Placement::PerLoop => evenkeel_policy::Placement::PerLoop,
         config::Placement::Shared => evenkeel_policy::Placement::Shared,
+        config::Placement::Exchange => evenkeel_policy::Placement::Exchange,
     }
 }

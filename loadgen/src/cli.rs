@@ -1,25 +1,24 @@
 //! The commands of `loadgen`.
 
+mod logs;
+
 use std::fmt;
-use std::fs::File;
-use std::io::BufWriter;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_base::Duration;
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
+use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
 use loadgen_scenario::{Fault, Law, Process};
 
-use crate::client::{Ended, Keep, Patience, Target, run};
+use crate::client::{Keep, Patience, Target, run};
 use crate::demo;
-use crate::formats::merge::{Intervals, Merge};
-use crate::formats::{hgrm, hlog, wrk2};
+use crate::formats::wrk2;
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
+use crate::simulate;
 
 /// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID.
 #[derive(Parser)]
@@ -42,7 +41,9 @@ enum Command {
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
     /// Histogram logs added up, tag by tag
-    Merge(MergeArgs),
+    Merge(logs::MergeArgs),
+    /// A study or a scenario in virtual time; the same words give the same bytes on any machine
+    Sim(SimArgs),
     /// The engine of the demo: configuration on standard input
     #[command(hide = true)]
     Engine,
@@ -114,12 +115,32 @@ struct RunArgs {
     out: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum SimFormat {
+    Text,
+    Json,
+}
+
 #[derive(Args)]
-struct MergeArgs {
-    /// Logs as `loadgen run --out` writes them
-    #[arg(required = true)]
-    logs: Vec<PathBuf>,
-    /// Write the intervals of all of them there, in order of time
+struct SimArgs {
+    /// What `--list` names
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// One line for everything that can be simulated
+    #[arg(long)]
+    list: bool,
+    /// Fewer seeds
+    #[arg(long)]
+    quick: bool,
+    /// The first seed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 48))]
+    seed: u64,
+    /// How many seeds, from the first on
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: Option<u32>,
+    #[arg(long, value_enum, default_value = "text")]
+    format: SimFormat,
+    /// Write report.json, report.html and figures there
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -174,10 +195,11 @@ pub fn main() -> ExitCode {
                 seed: args.seed,
             })
         }
+        Command::Sim(args) => sim_command(&args),
         Command::Engine => engine_command(),
         Command::Run(args) => run_command(&args),
         Command::Origin(args) => origin_command(&args),
-        Command::Merge(args) => merge_command(&args),
+        Command::Merge(args) => logs::merge(&args),
     };
     match result {
         Ok(code) => code,
@@ -241,42 +263,12 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     if let Some(out) = &args.out {
         write(out, "report.json", &json)?;
-        write_times(out, &ended, args.duration)?;
+        logs::write_times(out, &ended, args.duration)?;
     }
     Ok(match report.verdict {
         Verdict::Invalid => ExitCode::from(3),
         Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
     })
-}
-
-/// The files that other tools plot and add up.
-fn write_times(folder: &Path, ended: &Ended, duration: Duration) -> Result<(), Failure> {
-    write(folder, "latency.hgrm", &hgrm::text(&ended.record.response))?;
-    let path = folder.join("latency.hlog");
-    let start = SystemTime::now() - std::time::Duration::from(now() - ended.started);
-    File::create(&path)
-        .and_then(|file| {
-            let out = BufWriter::new(file);
-            hlog::write(out, start, duration, &ended.record.seconds)
-        })
-        .map_err(|error| Failure::runtime(format!("{}: cannot write: {error}", path.display())))
-}
-
-fn merge_command(args: &MergeArgs) -> Result<ExitCode, Failure> {
-    let mut merge = Merge::new(match args.out {
-        Some(_) => Intervals::Kept,
-        None => Intervals::Dropped,
-    });
-    for log in &args.logs {
-        merge.add(log).map_err(Failure::usage)?;
-    }
-    print!("{}", merge.table());
-    if let Some(out) = &args.out {
-        merge.write(out).map_err(|error| {
-            Failure::runtime(format!("{}: cannot write: {error}", out.display()))
-        })?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Nothing can be measured where nobody listens: better said at once than as a report of failures.
@@ -289,6 +281,28 @@ fn reach(target: &Target) -> Result<(), Failure> {
             target.address
         ))),
     }
+}
+
+fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
+    if args.list {
+        print!("{}", simulate::list());
+        return Ok(ExitCode::SUCCESS);
+    }
+    simulate::run(&simulate::Options {
+        name: args.name.as_deref(),
+        length: if args.quick {
+            simulate::Length::Quick
+        } else {
+            simulate::Length::Full
+        },
+        seed: args.seed,
+        seeds: args.seeds,
+        out: args.out.as_deref(),
+        format: match args.format {
+            SimFormat::Text => simulate::Format::Text,
+            SimFormat::Json => simulate::Format::Json,
+        },
+    })
 }
 
 /// Serves as the engine would, with the configuration from standard input.

@@ -4,9 +4,8 @@
 //! schedule and the same work, keyed by request id.
 
 mod arm;
-mod page;
+pub(crate) mod page;
 mod report;
-mod svg;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! The world around the engine: an open-loop load generator, origins that fail on purpose, and
 //! reports that say how far they can be trusted.
 
+mod chart;
 pub mod cli;
 pub mod client;
 mod demo;
@@ -8,3 +9,4 @@ pub mod formats;
 pub mod host;
 pub mod measurement;
 pub mod origin;
+mod simulate;

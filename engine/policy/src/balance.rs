@@ -33,6 +33,10 @@ use crate::process::Process;
 use crate::rediscovery::SICK;
 use candidates::Candidates;
 use survey::Survey;
+pub(crate) use survey::lower_median;
+
+/// Most endpoints that one pick compares.
+pub const MOST_CHOICES: usize = 8;
 
 /// Costs within this factor are a tie.
 const NEAR: f32 = 1.25;
@@ -78,6 +82,8 @@ pub(crate) struct Pick {
 
 pub(crate) struct Balance {
     kind: Kind,
+    /// How many endpoints a pick of the p2c kinds compares.
+    choices: usize,
     ewma: latency::Config,
     weights: Box<[u32]>,
     candidates: Candidates,
@@ -98,17 +104,27 @@ struct Turn {
 }
 
 impl Balance {
-    pub(crate) fn new(kind: Kind, ewma: latency::Config, weights: &[u32], now: Instant) -> Self {
+    /// `first_turn` is the endpoint that round-robin begins with: loops that all began with the first
+    /// one would send it a burst, one request each.
+    pub(crate) fn new(
+        kind: Kind,
+        choices: u32,
+        ewma: latency::Config,
+        weights: &[u32],
+        first_turn: u32,
+        now: Instant,
+    ) -> Self {
         let weights: Box<[u32]> = weights.iter().map(|weight| (*weight).max(1)).collect();
         Balance {
             kind,
+            choices: choices.clamp(2, MOST_CHOICES as u32) as usize,
             ewma,
             candidates: Candidates::new(weights.len()),
             survey: Survey::new(weights.len(), now),
             recent: vec![0.0; weights.len()].into(),
             credit: 0.0,
             turn: Turn {
-                next: 0,
+                next: first_turn,
                 current: vec![0; weights.len()].into(),
             },
             weights,
@@ -138,7 +154,7 @@ impl Balance {
             Kind::RoundRobin => self.next_turn(),
             Kind::Random => self.candidates.draw(rng),
             Kind::LeastRequest => self.least_loaded(loads, rng),
-            Kind::P2c | Kind::P2cEwma => self.better_of_two(loads, now, rng),
+            Kind::P2c | Kind::P2cEwma => self.best_of_choices(loads, now, rng),
         };
         self.recent[endpoint.index()] += 1.0;
         Some(Pick {
@@ -196,10 +212,34 @@ impl Balance {
         (loads.inflight.load(id) + 1) as f32 / self.weights[id.index()] as f32
     }
 
+    /// The best of as many distinct draws as are asked for.
+    fn best_of_choices(&self, loads: Loads<'_>, now: Instant, rng: &mut Rng) -> EndpointId {
+        if self.choices == 2 {
+            return self.better_of_two(loads, now, rng);
+        }
+        let mut drawn = [EndpointId(0); MOST_CHOICES];
+        let count = self.candidates.draw_some(&mut drawn[..self.choices], rng);
+        let mut best = drawn[0];
+        for &other in &drawn[1..count] {
+            best = self.better_of(loads, (best, other), now, rng);
+        }
+        best
+    }
+
     fn better_of_two(&self, loads: Loads<'_>, now: Instant, rng: &mut Rng) -> EndpointId {
         let Some((a, b)) = self.candidates.draw_two(rng) else {
             return self.candidates.draw(rng);
         };
+        self.better_of(loads, (a, b), now, rng)
+    }
+
+    fn better_of(
+        &self,
+        loads: Loads<'_>,
+        (a, b): (EndpointId, EndpointId),
+        now: Instant,
+        rng: &mut Rng,
+    ) -> EndpointId {
         let (at_a, at_b) = (self.standing(loads, a, now), self.standing(loads, b, now));
         let (better, worse) = if at_a.score() <= at_b.score() {
             ((a, at_a), (b, at_b))

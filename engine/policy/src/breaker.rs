@@ -286,7 +286,7 @@ pub(crate) struct Gate(Shared);
 impl Gate {
     const MOST: u32 = u8::MAX as u32;
 
-    fn enter(&self, limit: u32, lease: Duration, now: Instant) -> Option<Place> {
+    pub(crate) fn enter(&self, limit: u32, lease: Duration, now: Instant) -> Option<Place> {
         let now_ms = (now.as_nanos() / 1_000_000) & ((1 << 40) - 1);
         let mut place = Place { epoch: 0 };
         let entered = self.0.update(|word| {
@@ -303,7 +303,7 @@ impl Gate {
         entered.then_some(place)
     }
 
-    fn leave(&self, place: Place) {
+    pub(crate) fn leave(&self, place: Place) {
         self.0.update(|word| {
             let (count, epoch, last_ms) = unpack(word);
             (epoch == place.epoch && count > 0).then(|| pack(count - 1, epoch, last_ms))

@@ -34,6 +34,7 @@ use crate::attempts::{self, AttemptId, Attempts, Stage};
 use crate::balance::{Balance, Loads, Pick};
 use crate::breaker::{self, Breaker, Permit};
 use crate::endpoint::EndpointId;
+use crate::exchange::Turn;
 use crate::inflight::Inflight;
 use crate::latency::Latency;
 use crate::limiter::{self, Limiter};
@@ -47,12 +48,20 @@ use request::Phase;
 pub use request::{Ask, Attempt, Refusal, Request, Step, Verdict};
 pub use snapshot::{Counters, EndpointCounters, EndpointSnapshot, LimiterSnapshot, Snapshot};
 
+/// The loops' turns begin evenly spread over the endpoints.
+fn first_turn(endpoints: u32, loops: u32, loop_index: u32) -> u32 {
+    let spread = u64::from(loop_index) * u64::from(endpoints) / u64::from(loops);
+    spread as u32
+}
+
 /// One upstream on one loop.
 pub struct Dispatch {
     config: Config,
     process: Arc<Process>,
     inflight: Inflight,
     latency: Latency,
+    /// `None` when nothing is exchanged.
+    turn: Option<Turn>,
     attempts: Attempts,
     balance: Balance,
     outlier: Outlier,
@@ -71,6 +80,7 @@ impl Dispatch {
     #[must_use]
     pub fn new(config: Config, process: Arc<Process>, loop_index: u32, now: Instant) -> Self {
         let endpoints = process.endpoints();
+        assert!(loop_index < process.loops(), "one of the process's loops");
         assert_eq!(
             config.weights.len(),
             endpoints as usize,
@@ -78,10 +88,18 @@ impl Dispatch {
         );
         let loops = process.loops();
         Dispatch {
-            inflight: Inflight::new(config.inflight, &process),
-            latency: Latency::new(&config.ewma, config.latency, &process),
+            inflight: Inflight::new(config.inflight, &process, loop_index),
+            latency: Latency::new(&config.ewma, config.latency, &process, loop_index),
+            turn: (config.exchanges()).then(|| Turn::new(config.exchange_interval, endpoints, now)),
             attempts: Attempts::new(config.max_attempts, endpoints),
-            balance: Balance::new(config.balance, config.ewma, &config.weights, now),
+            balance: Balance::new(
+                config.balance,
+                config.choices,
+                config.ewma,
+                &config.weights,
+                first_turn(endpoints, loops, loop_index),
+                now,
+            ),
             outlier: Outlier::new(&config.outlier, endpoints, loops, loop_index),
             breaker: Breaker::new(&config.breaker, loops, loop_index),
             limiter: Limiter::new(&config.limiter, loops, loop_index),
@@ -239,12 +257,15 @@ impl Dispatch {
             "one permit per attempt"
         );
         let endpoints = (0..self.process.endpoints()).map(EndpointId);
-        let seen: u64 = endpoints.map(|id| self.inflight.load(id)).sum();
-        let own = u64::from(self.attempts.live());
-        match self.inflight {
-            Inflight::PerLoop(_) => assert_eq!(seen, own, "in flight"),
-            // Other loops add theirs.
-            Inflight::Shared(_) => assert!(seen >= own, "in flight: {seen} of {own} seen"),
+        let live = u64::from(self.attempts.live());
+        let seen: u64 = endpoints.clone().map(|id| self.inflight.load(id)).sum();
+        // Where loops see each other, the others add theirs.
+        assert!(seen >= live, "in flight: {seen} of {live} seen");
+        if let Some(own) = endpoints
+            .map(|id| self.inflight.own(id))
+            .sum::<Option<u64>>()
+        {
+            assert_eq!(own, live, "in flight");
         }
     }
 
@@ -260,6 +281,7 @@ impl Dispatch {
             return Err(Refusal::DeadlineInfeasible);
         }
         self.handle_time(now);
+        self.fold(now);
         let permit = self.pass_breaker(now)?;
         let picked = match self.pass_limiter() {
             Ok(()) => self.pick(request, now, rng),
@@ -351,6 +373,21 @@ impl Dispatch {
         let gate = &self.process.half_open;
         if let Some(transition) = self.breaker.handle_time(gate, now) {
             self.tell(transition);
+        }
+    }
+
+    /// Takes in what the other loops published, when it is time.
+    fn fold(&mut self, now: Instant) {
+        if let Some(turn) = &mut self.turn
+            && turn.is_due(now)
+        {
+            self.inflight.fold();
+            self.latency.fold(now);
+            let endpoints = (0..self.process.endpoints()).map(EndpointId);
+            turn.done(
+                endpoints.filter_map(|id| self.latency.view(id).latency_ns),
+                now,
+            );
         }
     }
 

@@ -5,16 +5,21 @@
 //! `max(latency, mean)`: failing fast never looks fast. The success mean (0..=1) takes 1 or 0 per
 //! attempt; the balancer divides by its square, so an endpoint that fails is slow to it.
 //!
+//! `per-loop`: each loop its own means; `shared`: one word each per endpoint; `exchange`: each loop's
+//! own, into which a fold brings the others' news.
+//!
 //! Units: ns from the start of the attempt to the head of its answer. Cost: two exponentials per
 //! recorded attempt, none per pick.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec;
 
 use evenkeel_base::ewma::{Alpha, Decay, Ewma, Weighting};
 use evenkeel_base::{Duration, Instant};
 
 use crate::endpoint::EndpointId;
+use crate::exchange::{self, News, Published};
 use crate::outcome::Outcome;
 use crate::process::Process;
 use crate::store::{Local, Placement, Word};
@@ -205,20 +210,53 @@ pub(crate) struct Latency {
 enum Cells {
     PerLoop(Box<[LatencyCell<Local>]>),
     Shared(Arc<Process>),
+    Exchange(Exchanged),
+}
+
+/// This loop's means, and how much of each loop's news is in them.
+struct Exchanged {
+    process: Arc<Process>,
+    own: usize,
+    cells: Box<[LatencyCell<Local>]>,
+    /// Samples of each loop that were folded in, endpoint by endpoint.
+    latency_seen: Box<[u32]>,
+    success_seen: Box<[u32]>,
 }
 
 impl Latency {
-    pub(crate) fn new(config: &Config, placement: Placement, process: &Arc<Process>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        placement: Placement,
+        process: &Arc<Process>,
+        loop_index: u32,
+    ) -> Self {
+        let cells = || {
+            let endpoints = 0..process.endpoints();
+            endpoints.map(|_| LatencyCell::default()).collect()
+        };
         Latency {
             weights: config.averaging.into(),
             cells: match placement {
-                Placement::PerLoop => Cells::PerLoop(
-                    (0..process.endpoints())
-                        .map(|_| LatencyCell::default())
-                        .collect(),
-                ),
+                Placement::PerLoop => Cells::PerLoop(cells()),
                 Placement::Shared => Cells::Shared(Arc::clone(process)),
+                Placement::Exchange => {
+                    let seen = process.endpoints() as usize * process.loops() as usize;
+                    Cells::Exchange(Exchanged {
+                        process: Arc::clone(process),
+                        own: loop_index as usize,
+                        cells: cells(),
+                        latency_seen: vec![0; seen].into(),
+                        success_seen: vec![0; seen].into(),
+                    })
+                }
             },
+        }
+    }
+
+    /// Reads what the other loops publish.
+    pub(crate) fn fold(&mut self, now: Instant) {
+        if let Cells::Exchange(pages) = &mut self.cells {
+            pages.fold(now);
         }
     }
 
@@ -226,6 +264,7 @@ impl Latency {
         match &self.cells {
             Cells::PerLoop(cells) => cells[id.index()].view(),
             Cells::Shared(process) => process.endpoint(id).latency.view(),
+            Cells::Exchange(pages) => pages.cells[id.index()].view(),
         }
     }
 
@@ -234,6 +273,7 @@ impl Latency {
         match &self.cells {
             Cells::PerLoop(cells) => cells[id.index()].age(now),
             Cells::Shared(process) => process.endpoint(id).latency.age(now),
+            Cells::Exchange(pages) => pages.cells[id.index()].age(now),
         }
     }
 
@@ -244,6 +284,13 @@ impl Latency {
                 let cell = &process.endpoint(id).latency;
                 cell.record(self.weights, sample, now);
             }
+            Cells::Exchange(pages) => {
+                pages.cells[id.index()].record(self.weights, sample, now);
+                if sample.outcome != Outcome::Ignored {
+                    pages.publish_latency(id);
+                    pages.publish_success(id);
+                }
+            }
         }
     }
 
@@ -253,6 +300,44 @@ impl Latency {
             Cells::Shared(process) => {
                 let cell = &process.endpoint(id).latency;
                 cell.record_late_failure(self.weights, now);
+            }
+            Cells::Exchange(pages) => {
+                pages.cells[id.index()].record_late_failure(self.weights, now);
+                pages.publish_success(id);
+            }
+        }
+    }
+}
+
+impl Exchanged {
+    fn publish_latency(&self, id: EndpointId) {
+        if let Some(value) = self.cells[id.index()].view().latency_ns {
+            exchange::publish(&self.process.endpoint(id).pages[self.own].latency, value);
+        }
+    }
+
+    fn publish_success(&self, id: EndpointId) {
+        let value = self.cells[id.index()].view().success;
+        exchange::publish(&self.process.endpoint(id).pages[self.own].success, value);
+    }
+
+    fn fold(&mut self, now: Instant) {
+        let news = |cell: &Published| News::from_bits(cell.load());
+        let loops = self.process.loops() as usize;
+        let latency_seen = self.latency_seen.chunks_exact_mut(loops);
+        let seen = latency_seen.zip(self.success_seen.chunks_exact_mut(loops));
+        for ((index, cell), (latency_seen, success_seen)) in self.cells.iter().enumerate().zip(seen)
+        {
+            let pages = &self.process.endpoint(EndpointId(index as u32)).pages;
+            let latencies = pages.iter().map(|page| news(&page.latency));
+            if let Some(value) = exchange::fold(latencies, latency_seen, self.own) {
+                cell.latency
+                    .update(|_| Some(Ewma::new(value, now).to_bits()));
+            }
+            let successes = pages.iter().map(|page| news(&page.success));
+            if let Some(value) = exchange::fold(successes, success_seen, self.own) {
+                cell.success
+                    .update(|_| Some(Ewma::new(value, now).to_bits()));
             }
         }
     }

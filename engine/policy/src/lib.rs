@@ -6,12 +6,18 @@
 //! proxy, in the simulator and in property tests.
 #![no_std]
 extern crate alloc;
+#[cfg(loom)]
+extern crate std;
+
+#[cfg(all(test, loom))]
+mod interleavings;
 
 mod attempts;
 pub mod balance;
 pub mod breaker;
 pub mod dispatch;
 mod endpoint;
+mod exchange;
 pub mod guard;
 mod inflight;
 pub mod latency;
@@ -22,6 +28,7 @@ mod process;
 pub mod quota;
 mod rediscovery;
 pub mod store;
+mod sync;
 mod transition;
 
 pub use attempts::AttemptId;
@@ -31,6 +38,7 @@ pub use dispatch::{
     Snapshot, Step, Verdict,
 };
 pub use endpoint::EndpointId;
+pub use exchange::Interval;
 pub use outcome::{Failure, Outcome};
 pub use process::Process;
 pub use store::Placement;

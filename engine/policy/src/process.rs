@@ -9,6 +9,7 @@ use alloc::sync::Arc;
 use crate::breaker::Gate;
 use crate::dispatch::Config;
 use crate::endpoint::EndpointId;
+use crate::exchange::Pages;
 use crate::latency::LatencyCell;
 use crate::rediscovery::Stamp;
 use crate::store::Shared;
@@ -27,15 +28,23 @@ pub(crate) struct EndpointCells {
     pub(crate) inflight: Shared,
     pub(crate) latency: LatencyCell<Shared>,
     pub(crate) rediscovery: Stamp,
+    /// One page a loop; none when nothing is exchanged.
+    pub(crate) pages: Pages,
 }
 
 impl Process {
     /// Cells for every endpoint of `config`, for a process of `loops` loops (at least 1).
     #[must_use]
     pub fn new(config: &Config, loops: u32) -> Arc<Process> {
+        let loops = loops.max(1);
+        let pages = if config.exchanges() { loops } else { 0 };
+        let cells = || EndpointCells {
+            pages: (0..pages).map(|_| Default::default()).collect(),
+            ..EndpointCells::default()
+        };
         Arc::new(Process {
-            loops: loops.max(1),
-            endpoints: config.weights.iter().map(|_| Arc::default()).collect(),
+            loops,
+            endpoints: config.weights.iter().map(|_| Arc::new(cells())).collect(),
             half_open: Gate::default(),
         })
     }

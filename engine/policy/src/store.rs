@@ -2,16 +2,19 @@
 //!
 //! A primitive is written once, generic over a store, and keeps its numbers in a [`Counter`] or in
 //! one [`Word`]; what must agree is packed into the same word. [`Local`] is a plain cell that one
-//! loop owns; [`Shared`] is an atomic on a cache line of its own that every loop may touch. All
-//! atomic operations are relaxed: each word stands for itself and publishes nothing else.
+//! loop owns; [`Shared`] is an atomic on a cache line of its own that every loop may touch; what a
+//! loop publishes for the others to read is in `exchange`. All atomic operations are relaxed: each
+//! word stands for itself and publishes nothing else.
 //!
 //! Cost: `Local` a few instructions; `Shared` one locked instruction per change, plus the transfer
 //! of the line when another core changed it last.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_utils::CachePadded;
+
+use crate::sync::AtomicU64;
 
 /// Where a primitive keeps its numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub enum Placement {
     PerLoop,
     /// One number per process, touched by every loop.
     Shared,
+    /// Each loop publishes its own and folds in the others' from time to time.
+    Exchange,
 }
 
 /// A number that goes up and down by steps.
@@ -56,7 +61,7 @@ impl Local {
 
 impl Shared {
     #[must_use]
-    pub const fn new(value: u64) -> Self {
+    pub fn new(value: u64) -> Self {
         Shared(CachePadded::new(AtomicU64::new(value)))
     }
 }

@@ -1,5 +1,7 @@
 //! `[state]`: where each primitive keeps its numbers.
 
+use evenkeel_base::Duration;
+
 use super::choice::choice;
 use super::reader::Reader;
 use super::section::{Form, Key, Kind, Preset, Section, key};
@@ -8,6 +10,8 @@ use super::section::{Form, Key, Kind, Preset, Section, key};
 pub struct State {
     pub inflight: Placement,
     pub latency: Placement,
+    /// `None` for half the median latency.
+    pub exchange_interval: Option<Duration>,
 }
 
 choice! {
@@ -17,19 +21,21 @@ choice! {
         PerLoop = "per-loop",
         /// Every event loop of the process.
         Shared = "shared",
+        /// The event loop that counts it, and from time to time the others.
+        Exchange = "exchange",
     }
 }
 
 const PLACEMENT: Kind = Kind::Choice {
     words: Placement::WORDS,
-    later: &["exchange"],
+    later: &[],
 };
 
 pub(super) static STATE: Section = Section {
     path: "state",
     form: Form::Single,
-    doc: "Where each primitive keeps its numbers: per-loop (each shard sees its own) or shared (one \
-          atomic for the process).",
+    doc: "Where each primitive keeps its numbers: per-loop (each shard sees its own), shared (one \
+          atomic for the process) or exchange (each shard publishes its own and folds in the others').",
     keys: &[
         key(
             "mode",
@@ -45,15 +51,19 @@ pub(super) static STATE: Section = Section {
             "latency",
             "Latency and success averages of each endpoint; mode when not given.",
         ),
+        key(
+            "exchange_interval",
+            Kind::DurationOr {
+                word: "auto",
+                later: &[],
+            },
+            Preset::Toml("\"auto\""),
+            "Time between two looks at what the other shards published; auto is half the median \
+             latency, within 0.2 ms to 20 ms.",
+        ),
     ],
     sections: &[],
-    later: &[
-        "outlier",
-        "limiter",
-        "breaker",
-        "retry_budget",
-        "exchange_interval",
-    ],
+    later: &["outlier", "limiter", "breaker", "retry_budget"],
 };
 
 const fn placed(name: &'static str, doc: &'static str) -> Key {
@@ -66,6 +76,7 @@ impl State {
         let state = State {
             inflight: reader.optional_choice("inflight").unwrap_or(mode),
             latency: reader.optional_choice("latency").unwrap_or(mode),
+            exchange_interval: reader.duration_or_word("exchange_interval"),
         };
         reader.finish();
         state

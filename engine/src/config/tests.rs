@@ -62,7 +62,8 @@ fn defaults_are_those_of_the_contract() {
         config.state,
         State {
             inflight: Placement::PerLoop,
-            latency: Placement::PerLoop
+            latency: Placement::PerLoop,
+            exchange_interval: None,
         }
     );
     let listener = &config.listeners[0];
@@ -174,7 +175,8 @@ retry.per_try_timeout = "1.5s"
         config.state,
         State {
             inflight: Placement::Shared,
-            latency: Placement::PerLoop
+            latency: Placement::PerLoop,
+            exchange_interval: None,
         }
     );
     assert_eq!(config.listeners[0].bind, "[::1]:0".parse().unwrap());

@@ -5,10 +5,15 @@
 //! machine.
 
 mod demo;
+pub mod ewma_weight;
 mod origin;
 mod report;
+mod summary;
+mod two_choices;
 mod world;
 
 pub use demo::{Demo, GRAY};
 pub use report::Phase;
+pub use summary::Mean;
+pub use two_choices::{Counts, Strategy, Throw};
 pub use world::{Class, Record, Run, World};

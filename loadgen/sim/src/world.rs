@@ -105,7 +105,7 @@ impl World {
         assert_eq!(self.faults.len(), endpoints, "faults for every endpoint");
         let mut playing = Playing::new(self);
         let mut doors = Rng::stream(self.seed, u64::MAX);
-        for offset in Arrivals::new(self.arrivals, self.rate, self.length, 0, 1, self.seed) {
+        for offset in Arrivals::new(&self.arrivals, self.rate, self.length, 0, 1, self.seed) {
             let now = Instant::ZERO + offset;
             playing.finish_until(now);
             let owner = doors.below(u64::from(self.loops)) as u32;

@@ -9,7 +9,7 @@ use loadgen_scenario::fault::FaultKind;
 use loadgen_scenario::{Fault, Faults, Law};
 use loadgen_sim::{Demo, GRAY, World};
 
-const PLACEMENTS: [Placement; 2] = [Placement::PerLoop, Placement::Shared];
+const PLACEMENTS: [Placement; 3] = [Placement::PerLoop, Placement::Shared, Placement::Exchange];
 
 fn place(config: &mut Config, placement: Placement) {
     config.inflight = placement;
@@ -141,7 +141,7 @@ fn one_loop_is_the_null_where_every_placement_agrees_exactly() {
             place(&mut world.policy, placement);
             world.run()
         });
-        assert!(runs[0] == runs[1], "{kind:?}");
+        assert!(runs[0] == runs[1] && runs[0] == runs[2], "{kind:?}");
     }
 }
 

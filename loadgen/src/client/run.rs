@@ -132,7 +132,7 @@ pub fn run(target: &Target) -> Result<Ended, RunError> {
     record.samples.sort_by_key(|sample| sample.intended);
     let length = target.warmup + target.duration;
     let schedule_hash =
-        Arrivals::schedule_hash(target.process, target.rate, length, threads, target.seed);
+        Arrivals::schedule_hash(&target.process, target.rate, length, threads, target.seed);
     Ok(Ended {
         record,
         intended,
@@ -155,7 +155,7 @@ fn plan(target: &Target, thread: u32, threads: u32, start: Instant) -> Plan {
     Plan {
         address: target.address,
         template: template(target),
-        process: target.process,
+        process: target.process.clone(),
         rate: target.rate,
         warmup: target.warmup,
         duration: target.duration,

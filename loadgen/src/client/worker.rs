@@ -118,7 +118,7 @@ impl Worker {
         let plan = &self.plan;
         let length = plan.warmup + plan.duration;
         let arrivals = Arrivals::new(
-            plan.process,
+            &plan.process,
             plan.rate,
             length,
             plan.thread,

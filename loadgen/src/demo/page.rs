@@ -3,18 +3,14 @@
 use std::fmt::Write as _;
 
 use super::report::{self, COLUMNS, DemoReport, Plot, TimePoint};
-use super::svg::{Axis, Chart, Scale, Series, escape};
+use crate::chart::{self, Axis, Chart, Scale, Series, escape};
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--ground:#fff;--ink:#1c1f24;--faint:#d9dde3;--band:#e9b94933}\
-@media(prefers-color-scheme:dark){:root{--ground:#14171b;--ink:#e3e6ea;--faint:#343a42;--band:#e9b94926}}\
+pub(crate) const STYLE: &str = "\
 body{margin:2rem auto;max-width:900px;padding:0 1rem;background:var(--ground);color:var(--ink);\
 font:15px/1.5 system-ui,sans-serif}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}\
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13px}\
 th,td{padding:.3rem .5rem;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}\
-svg text{fill:var(--ink);font:12px system-ui,sans-serif}.grid{stroke:var(--faint)}\
-.band{fill:var(--band)}.line{fill:none;stroke-width:2;stroke-linejoin:round}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}";
 
 pub(crate) fn render(report: &DemoReport, plots: &[Plot]) -> String {
@@ -24,11 +20,12 @@ pub(crate) fn render(report: &DemoReport, plots: &[Plot]) -> String {
         out,
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>Evenkeel: one gray endpoint\
-         </title><style>{STYLE}</style><h1>One gray endpoint, five ways to balance</h1>\
+         </title><style>{}{STYLE}</style><h1>One gray endpoint, five ways to balance</h1>\
          <p>{} endpoints with {} servers each, service time {}, Poisson arrivals at {}/s over {} \
          connections, {} shards. After {} s one endpoint becomes {} times slower, for {} s. Every \
          arm gets the same schedule and the same work. Times run from the intended start of a \
          request to its last byte; failures stay in at their age.</p>",
+        chart::STYLE,
         s.endpoints,
         s.servers_per_endpoint,
         escape(&s.service),

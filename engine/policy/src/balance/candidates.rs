@@ -96,6 +96,26 @@ impl Candidates {
         Some((self.ids[first], self.ids[second]))
     }
 
+    /// Fills `drawn` with distinct endpoints, each next one by weight among those that are left; gives
+    /// how many there are. The list is not empty.
+    pub(super) fn draw_some(&self, drawn: &mut [EndpointId], rng: &mut Rng) -> usize {
+        const TRIES: usize = 64;
+        let wanted = drawn.len().min(self.ids.len());
+        let mut count = 0;
+        let draws = (0..TRIES).map(|_| self.draw(rng));
+        // One weight far above the others may be drawn again and again: the list itself comes last.
+        for id in draws.chain(self.ids.iter().copied()) {
+            if count == wanted {
+                break;
+            }
+            if !drawn[..count].contains(&id) {
+                drawn[count] = id;
+                count += 1;
+            }
+        }
+        count
+    }
+
     fn total(&self) -> u64 {
         self.sums.last().copied().unwrap_or(0)
     }
@@ -109,6 +129,23 @@ impl Candidates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_draws_are_distinct_and_as_many_as_there_are() {
+        let mut candidates = Candidates::new(4);
+        let outlier = Outlier::new(&crate::outlier::Config::default(), 4, 1, 0);
+        candidates.refresh(&[1, 1, 5, 1], &outlier);
+        let mut rng = Rng::stream(1, 1);
+        for wanted in 1..=6 {
+            let mut drawn = [EndpointId(0); 6];
+            let count = candidates.draw_some(&mut drawn[..wanted], &mut rng);
+            assert_eq!(count, wanted.min(4));
+            let mut ids: Vec<u32> = drawn[..count].iter().map(|id| id.0).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), count);
+        }
+    }
     use alloc::vec;
 
     fn candidates(weights: &[u32]) -> Candidates {

@@ -96,7 +96,8 @@ impl Survey {
     }
 }
 
-fn lower_median(values: &mut [f32]) -> Option<f32> {
+/// The middle value, the lower one of two; the order of `values` is lost.
+pub(crate) fn lower_median(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
     }

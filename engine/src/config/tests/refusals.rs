@@ -68,11 +68,8 @@ fn what_comes_later_is_refused_by_name() {
         &["f:5:7: upstream.retry.max_attempts: is not available in this version, remove it"],
     );
     check(
-        "[state]\nmode = \"exchange\"\n",
-        &[
-            "f:6:8: state.mode: \"exchange\" is not available in this version, expected one of \
-         \"per-loop\", \"shared\"",
-        ],
+        "[state]\noutlier = \"shared\"\n",
+        &["f:6:1: state.outlier: is not available in this version, remove it"],
     );
     check(
         "limiter.kind = \"gradient\"\n",

@@ -87,7 +87,25 @@ impl Map {
     }
 }
 
+/// What a chart needs of its page.
+pub(crate) const STYLE: &str = "\
+:root{color-scheme:light dark;--ground:#fff;--ink:#1c1f24;--faint:#d9dde3;--band:#e9b94933}\
+@media(prefers-color-scheme:dark){:root{--ground:#14171b;--ink:#e3e6ea;--faint:#343a42;--band:#e9b94926}}\
+svg text{fill:var(--ink);font:12px system-ui,sans-serif}.grid{stroke:var(--faint)}\
+.band{fill:var(--band)}.line{fill:none;stroke-width:2;stroke-linejoin:round}";
+
 impl Chart<'_> {
+    /// A file of its own, with a ground, so that it can be read on any page.
+    pub(crate) fn file(&self) -> String {
+        let svg = self.render();
+        let inner = svg.split_once("\">").map_or("", |(_, inner)| inner);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             role=\"img\"><style>{STYLE}</style><rect width=\"100%\" height=\"100%\" \
+             fill=\"var(--ground)\"/>{inner}\n"
+        )
+    }
+
     pub(crate) fn render(&self) -> String {
         let points = || self.series.iter().flat_map(|series| series.points.iter());
         let x = Map::over(points().map(|p| p.0), &self.x, LEFT, WIDTH - RIGHT);
