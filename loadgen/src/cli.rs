@@ -1,8 +1,10 @@
 //! The commands of `loadgen`.
 
+mod logs;
+
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,6 +14,7 @@ use loadgen_scenario::{Fault, Law, Process};
 
 use crate::client::{Keep, Patience, Target, run};
 use crate::demo;
+use crate::formats::wrk2;
 use crate::host::Host;
 use crate::measurement::{Description, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
@@ -37,6 +40,8 @@ enum Command {
     Run(RunArgs),
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
+    /// Histogram logs added up, tag by tag
+    Merge(logs::MergeArgs),
     /// A study or a scenario in virtual time; the same words give the same bytes on any machine
     Sim(SimArgs),
     /// The engine of the demo: configuration on standard input
@@ -66,6 +71,8 @@ enum Arrivals {
 enum Format {
     Text,
     Json,
+    /// The layout of wrk2 --latency
+    Wrk2,
 }
 
 #[derive(Args)]
@@ -103,9 +110,15 @@ struct RunArgs {
     body: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// Write report.json there
+    /// Write report.json, latency.hgrm and latency.hlog there
     #[arg(long)]
     out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SimFormat {
+    Text,
+    Json,
 }
 
 #[derive(Args)]
@@ -126,7 +139,7 @@ struct SimArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: Option<u32>,
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: SimFormat,
     /// Write report.json, report.html and figures there
     #[arg(long)]
     out: Option<PathBuf>,
@@ -186,6 +199,7 @@ pub fn main() -> ExitCode {
         Command::Engine => engine_command(),
         Command::Run(args) => run_command(&args),
         Command::Origin(args) => origin_command(&args),
+        Command::Merge(args) => logs::merge(&args),
     };
     match result {
         Ok(code) => code,
@@ -245,9 +259,11 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
     match args.format {
         Format::Text => print!("{}", text(&report)),
         Format::Json => println!("{json}"),
+        Format::Wrk2 => print!("{}", wrk2::text(&description, &ended.record)),
     }
     if let Some(out) = &args.out {
         write(out, "report.json", &json)?;
+        logs::write_times(out, &ended, args.duration)?;
     }
     Ok(match report.verdict {
         Verdict::Invalid => ExitCode::from(3),
@@ -283,8 +299,8 @@ fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
         seeds: args.seeds,
         out: args.out.as_deref(),
         format: match args.format {
-            Format::Text => simulate::Format::Text,
-            Format::Json => simulate::Format::Json,
+            SimFormat::Text => simulate::Format::Text,
+            SimFormat::Json => simulate::Format::Json,
         },
     })
 }
@@ -299,7 +315,7 @@ fn engine_command() -> Result<ExitCode, Failure> {
 }
 
 /// Writes one file of a report.
-pub(crate) fn write(folder: &std::path::Path, name: &str, text: &str) -> Result<(), Failure> {
+pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
     let path = folder.join(name);
     std::fs::create_dir_all(folder)
         .and_then(|()| std::fs::write(&path, text))

@@ -5,6 +5,7 @@ mod chart;
 pub mod cli;
 pub mod client;
 mod demo;
+pub mod formats;
 pub mod host;
 pub mod measurement;
 pub mod origin;

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use evenkeel_base::Duration;
 use hdrhistogram::Histogram;
 
+use super::seconds::Seconds;
+
 /// Times are recorded from 1 us to 1 h with three significant digits.
 const LOWEST_NS: u64 = 1_000;
-const HIGHEST_NS: u64 = 3_600_000_000_000;
+pub(super) const HIGHEST_NS: u64 = 3_600_000_000_000;
 
 /// How a request ended. Exactly one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,13 +85,14 @@ pub struct Record {
     pub classes: [u64; Class::ALL.len()],
     pub status: BTreeMap<u16, u64>,
     pub censored: u64,
-    /// Response times by second of intended start.
-    pub seconds: Vec<Histogram<u64>>,
+    /// Times by second of intended start.
+    pub seconds: Seconds,
     pub samples: Vec<Sample>,
     keep: Keep,
 }
 
-fn histogram() -> Histogram<u64> {
+/// An empty histogram with the bounds of every recorded time.
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 3).expect("constant bounds are valid")
 }
 
@@ -103,10 +106,17 @@ impl Record {
             classes: [0; Class::ALL.len()],
             status: BTreeMap::new(),
             censored: 0,
-            seconds: Vec::new(),
+            seconds: Seconds::new(),
             samples: Vec::new(),
             keep,
         }
+    }
+
+    /// Tells how long after its intended start a request may end; see [`Seconds::open_for`].
+    #[must_use]
+    pub fn open_for(mut self, timeout: Duration) -> Record {
+        self.seconds = self.seconds.open_for(timeout);
+        self
     }
 
     pub fn add(&mut self, sample: Sample) {
@@ -124,13 +134,7 @@ impl Record {
         if let Some(lag) = sample.lag {
             self.lag.saturating_record(lag.as_nanos().max(1));
         }
-        let second = (sample.intended.as_nanos() / 1_000_000_000) as usize;
-        if second < 86_400 {
-            while self.seconds.len() <= second {
-                self.seconds.push(small_histogram());
-            }
-            self.seconds[second].saturating_record(sample.response.as_nanos().max(1));
-        }
+        self.seconds.add(&sample);
         if self.keep == Keep::Samples {
             self.samples.push(sample);
         }
@@ -148,12 +152,7 @@ impl Record {
             *self.status.entry(status).or_default() += count;
         }
         self.censored += other.censored;
-        for (second, theirs) in other.seconds.into_iter().enumerate() {
-            match self.seconds.get_mut(second) {
-                Some(mine) => mine.add(&theirs).expect(same),
-                None => self.seconds.push(theirs),
-            }
-        }
+        self.seconds.merge(&other.seconds);
         self.samples.extend(other.samples);
     }
 
@@ -167,11 +166,6 @@ impl Record {
     pub fn count(&self, class: Class) -> u64 {
         self.classes[class as usize]
     }
-}
-
-/// Two digits are enough for a curve over time, and cost a tenth of the memory.
-fn small_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 2).expect("constant bounds are valid")
 }
 
 #[cfg(test)]
@@ -210,7 +204,8 @@ mod tests {
         b.add(sample(Class::Reset, 2500));
         a.merge(b);
         assert_eq!((a.total(), a.samples.len(), a.response.len()), (2, 2, 2));
-        assert_eq!(a.seconds.iter().map(|second| second.len()).sum::<u64>(), 2);
+        let curve = a.seconds.curve();
+        assert_eq!(curve.iter().map(|point| point.requests).sum::<u64>(), 2);
         assert_eq!(a.count(Class::Reset), 1);
     }
 }

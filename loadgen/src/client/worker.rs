@@ -83,7 +83,7 @@ pub(crate) struct Harvest {
 /// Runs one thread's part on this thread's shard.
 pub(crate) async fn work(plan: Plan) -> Harvest {
     let worker = Rc::new(Worker {
-        record: RefCell::new(Record::new(plan.keep)),
+        record: RefCell::new(Record::new(plan.keep).open_for(plan.timeout)),
         queue: RefCell::new(VecDeque::with_capacity(4096)),
         idle: RefCell::new(Vec::new()),
         active: Cell::new(0),
