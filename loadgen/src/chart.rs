@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 172.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 

@@ -123,7 +123,7 @@ enum SimFormat {
 
 #[derive(Args)]
 struct SimArgs {
-    /// What `--list` names
+    /// What `--list` names, or a scenario's file
     #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// One line for everything that can be simulated
@@ -138,6 +138,15 @@ struct SimArgs {
     /// How many seeds, from the first on
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: Option<u32>,
+    /// Numbers of loops to play a scenario with, such as 1,8,64; its own number without it
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    loops: Vec<u32>,
+    /// Of a scenario: random, round-robin, least-request, p2c, p2c-ewma, oracle
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Of a scenario: per-loop, exchange, shared
+    #[arg(long, value_delimiter = ',')]
+    placements: Vec<String>,
     #[arg(long, value_enum, default_value = "text")]
     format: SimFormat,
     /// Write report.json, report.html and figures there
@@ -297,6 +306,9 @@ fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
         },
         seed: args.seed,
         seeds: args.seeds,
+        loops: &args.loops,
+        arms: &args.arms,
+        placements: &args.placements,
         out: args.out.as_deref(),
         format: match args.format {
             SimFormat::Text => simulate::Format::Text,

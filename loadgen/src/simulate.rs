@@ -4,6 +4,7 @@
 //! machine.
 
 mod ewma_weight;
+mod play;
 mod results;
 mod two_choices;
 
@@ -25,6 +26,10 @@ pub(crate) struct Options<'a> {
     pub(crate) length: Length,
     pub(crate) seed: u64,
     pub(crate) seeds: Option<u32>,
+    /// Of a scenario; its own number when there is none.
+    pub(crate) loops: &'a [u32],
+    pub(crate) arms: &'a [String],
+    pub(crate) placements: &'a [String],
     pub(crate) out: Option<&'a Path>,
     pub(crate) format: Format,
 }
@@ -74,27 +79,37 @@ impl Options<'_> {
 
     /// The words that repeat a study.
     fn command(&self, name: &str, seeds: &[u64]) -> String {
-        format!(
+        let mut command = format!(
             "loadgen sim {name} --seed {} --seeds {}",
             self.seed,
             seeds.len()
-        )
+        );
+        let loops: Vec<String> = self.loops.iter().map(u32::to_string).collect();
+        for (flag, words) in [
+            (" --loops ", loops.as_slice()),
+            (" --arms ", self.arms),
+            (" --placements ", self.placements),
+        ] {
+            if !words.is_empty() {
+                command.push_str(flag);
+                command.push_str(&words.join(","));
+            }
+        }
+        command
     }
 }
 
 pub(crate) fn list() -> String {
-    let lines = STUDIES.map(|study| format!("{:<16} {}\n", study.name, study.title));
-    lines.concat()
+    let lines = STUDIES.map(|study| format!("{:<24} {}\n", study.name, study.title));
+    lines.concat() + &play::list()
 }
 
 pub(crate) fn run(options: &Options<'_>) -> Result<ExitCode, Failure> {
     let name = options.name.unwrap_or_default();
-    let Some(study) = STUDIES.iter().find(|study| study.name == name) else {
-        return Err(Failure::usage(format!(
-            "\"{name}\" is not a simulation; `loadgen sim --list` names them"
-        )));
+    let results = match STUDIES.iter().find(|study| study.name == name) {
+        Some(study) => (study.run)(options),
+        None => play::run(options, &play::find(name)?)?,
     };
-    let results = (study.run)(options);
     let json = serde_json::to_string_pretty(&results.json()).map_err(Failure::runtime)?;
     match options.format {
         Format::Text => print!("{}", results.text()),
@@ -158,6 +173,9 @@ mod tests {
             length: Length::Quick,
             seed: 1,
             seeds: Some(2),
+            loops: &[],
+            arms: &[],
+            placements: &[],
             out: None,
             format: Format::Text,
         }

@@ -6,6 +6,7 @@
 
 mod demo;
 pub mod ewma_weight;
+mod measures;
 mod origin;
 mod report;
 mod summary;
@@ -13,6 +14,7 @@ mod two_choices;
 mod world;
 
 pub use demo::{Demo, GRAY};
+pub use measures::Measures;
 pub use report::Phase;
 pub use summary::Mean;
 pub use two_choices::{Counts, Strategy, Throw};

@@ -15,6 +15,8 @@ pub struct Phase {
     pub picks: Vec<u64>,
     pub failed: u64,
     pub refused: u64,
+    /// Mean regret of the picks that were looked at.
+    pub regret: f64,
 }
 
 impl Run {
@@ -25,8 +27,14 @@ impl Run {
             picks: vec![0; self.endpoints as usize],
             failed: 0,
             refused: 0,
+            regret: 0.0,
         };
+        let (mut regret, mut looked_at) = (0u64, 0u64);
         for record in self.within(window) {
+            if let Some(behind) = record.regret {
+                regret += u64::from(behind);
+                looked_at += 1;
+            }
             if let Some(endpoint) = record.endpoint {
                 phase.picks[endpoint as usize] += 1;
                 phase.responses.push(record.response);
@@ -37,6 +45,7 @@ impl Run {
                 Class::HttpError | Class::Reset | Class::Timeout => phase.failed += 1,
             }
         }
+        phase.regret = regret as f64 / looked_at.max(1) as f64;
         phase.responses.sort_unstable();
         phase
     }
@@ -45,18 +54,31 @@ impl Run {
     /// share; `None` when the run ends first.
     #[must_use]
     pub fn time_to_return(&self, endpoint: u32, healed_at: Duration) -> Option<Duration> {
-        const OVER: Duration = Duration::from_millis(500);
         let wanted = 0.7 / f64::from(self.endpoints);
+        let over = Duration::from_millis(500);
+        self.first_time(&[endpoint], healed_at, over, |share| share >= wanted)
+    }
+
+    /// Time from `from` until the share of these endpoints over the trailing `over` is what is wanted.
+    #[must_use]
+    pub fn first_time(
+        &self,
+        endpoints: &[u32],
+        from: Duration,
+        over: Duration,
+        is_wanted: impl Fn(f64) -> bool,
+    ) -> Option<Duration> {
+        let is_one = |record: &Record| record.endpoint.is_some_and(|e| endpoints.contains(&e));
         let (mut oldest, mut hits) = (0, 0u64);
         for (at, record) in self.records.iter().enumerate() {
-            hits += u64::from(record.endpoint == Some(endpoint));
-            while record.intended_at.saturating_sub(OVER) > self.records[oldest].intended_at {
-                hits -= u64::from(self.records[oldest].endpoint == Some(endpoint));
+            hits += u64::from(is_one(record));
+            while record.intended_at.saturating_sub(over) > self.records[oldest].intended_at {
+                hits -= u64::from(is_one(&self.records[oldest]));
                 oldest += 1;
             }
             let share = hits as f64 / (at + 1 - oldest) as f64;
-            if record.intended_at >= healed_at && share >= wanted {
-                return Some(record.intended_at.saturating_sub(healed_at));
+            if record.intended_at >= from && is_wanted(share) {
+                return Some(record.intended_at.saturating_sub(from));
             }
         }
         None
@@ -76,6 +98,12 @@ impl Phase {
         let rank = libm::ceil(q * self.responses.len() as f64) as usize;
         let at = rank.clamp(1, self.responses.len().max(1)) - 1;
         self.responses.get(at).copied().unwrap_or_default()
+    }
+
+    /// All requests, refused ones included.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.requests() + self.refused
     }
 
     /// Requests that an endpoint got.
@@ -109,6 +137,7 @@ mod tests {
         Run {
             endpoints: 2,
             records: endpoints.enumerate().map(record).collect(),
+            ejections: vec![0; 2],
         }
     }
 

@@ -9,7 +9,9 @@ mod queue;
 use std::sync::Arc;
 
 use evenkeel_base::{Duration, Instant, Rng};
-use evenkeel_policy::{Ask, Attempt, Config, Dispatch, Failure, Outcome, Process, Replay, Step};
+use evenkeel_policy::{
+    Ask, Attempt, Config, Dispatch, EndpointId, Failure, Outcome, Process, Replay, Step,
+};
 use loadgen_scenario::{Arrivals, Scenario};
 
 use crate::origin::{Origin, Reply};
@@ -70,6 +72,8 @@ pub struct Record {
 pub struct Run {
     pub endpoints: u32,
     pub records: Vec<Record>,
+    /// Of each endpoint, in all loops.
+    pub ejections: Vec<u64>,
 }
 
 /// An attempt under way.
@@ -148,11 +152,13 @@ impl World {
         }
         playing.go_on_until(Instant::MAX);
         playing.check_end();
+        let ejections = playing.ejections();
         let mut records = playing.records;
         records.sort_by_key(|record| record.intended_at);
         Run {
             endpoints: endpoints as u32,
             records,
+            ejections,
         }
     }
 }
@@ -409,6 +415,16 @@ impl<'a> Playing<'a> {
             self.retries += 1;
             self.due.push(now, Due::Retry(try_number + 1));
         }
+    }
+
+    fn ejections(&self) -> Vec<u64> {
+        let of = |endpoint| {
+            let loops = self.loops.iter();
+            loops
+                .map(|(dispatch, _)| dispatch.endpoint_counters(EndpointId(endpoint)).ejections)
+                .sum()
+        };
+        (0..self.origins.len() as u32).map(of).collect()
     }
 
     fn check_end(&self) {

@@ -8,7 +8,7 @@ use crate::chart::{self, Axis, Chart, Scale, Series, escape};
 pub(crate) const STYLE: &str = "\
 body{margin:2rem auto;max-width:900px;padding:0 1rem;background:var(--ground);color:var(--ink);\
 font:15px/1.5 system-ui,sans-serif}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}\
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:13px}\
+table{border-collapse:collapse;display:block;overflow-x:auto;font-variant-numeric:tabular-nums;font-size:13px}\
 th,td{padding:.3rem .5rem;text-align:right;border-bottom:1px solid var(--faint);white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}svg{width:100%;height:auto}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;font-size:13px}dd{margin:0}";

@@ -54,6 +54,7 @@ impl Results {
             "name": self.name,
             "title": self.title,
             "command": self.command,
+            "setting": self.setting,
             "version": env!("CARGO_PKG_VERSION"),
             "findings": self.findings,
             "data": self.data,
