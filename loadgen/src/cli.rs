@@ -12,13 +12,14 @@ use evenkeel_base::Duration;
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
 use loadgen_scenario::{Fault, Law, Process};
 
-use crate::client::{Keep, Patience, Target, run};
+use crate::client::{Class, Keep, Patience, Target, run};
 use crate::demo;
 use crate::formats::wrk2;
 use crate::host::Host;
-use crate::measurement::{Description, Verdict, report, text};
+use crate::measurement::{Description, Request, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
 use crate::simulate;
+use crate::slo::{Outcome, Rule};
 
 /// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID.
 #[derive(Parser)]
@@ -110,6 +111,9 @@ struct RunArgs {
     body: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// What the run is held to, "p99<20ms", "errors<0.1%" or "rate>1500"; exit code 99 when missed
+    #[arg(long = "slo", value_parser = Rule::parse)]
+    slo: Vec<Rule>,
     /// Write report.json, latency.hgrm and latency.hlog there
     #[arg(long)]
     out: Option<PathBuf>,
@@ -262,8 +266,26 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         connections: args.connections,
         threads: args.threads,
         seed: args.seed,
+        request: Request {
+            method: args.method.clone(),
+            headers: args
+                .headers
+                .iter()
+                .map(|line| line.trim_end().to_owned())
+                .collect(),
+            body: args.body.as_ref().map(|path| path.display().to_string()),
+            timeout_ns: args.timeout.as_nanos(),
+            warmup_ns: args.warmup.as_nanos(),
+        },
     };
-    let report = report(&description, &ended, &host, host.steal());
+    let mut report = report(&description, &ended, &host, host.steal());
+    let outcome = Outcome {
+        response: &ended.record.response,
+        requests: ended.intended,
+        answered_well: ended.record.count(Class::Ok),
+        seconds: args.duration.as_secs_f64(),
+    };
+    report.slo = args.slo.iter().map(|rule| rule.check(outcome)).collect();
     let json = serde_json::to_string_pretty(&report).map_err(Failure::runtime)?;
     match args.format {
         Format::Text => print!("{}", text(&report)),
@@ -274,10 +296,17 @@ fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
         write(out, "report.json", &json)?;
         logs::write_times(out, &ended, args.duration)?;
     }
-    Ok(match report.verdict {
-        Verdict::Invalid => ExitCode::from(3),
-        Verdict::Valid | Verdict::Suspect => ExitCode::SUCCESS,
-    })
+    if report.verdict == Verdict::Invalid {
+        return Ok(ExitCode::from(3));
+    }
+    if report.slo.iter().any(|measured| !measured.met) {
+        return Ok(ExitCode::from(99));
+    }
+    // An SLO says what is good enough; without one, nothing answered well is not a success.
+    if args.slo.is_empty() && ended.record.count(Class::Ok) == 0 {
+        return Err(Failure::runtime("not one request was answered well"));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Nothing can be measured where nobody listens: better said at once than as a report of failures.

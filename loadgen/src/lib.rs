@@ -10,3 +10,5 @@ pub mod host;
 pub mod measurement;
 pub mod origin;
 mod simulate;
+pub mod slo;
+pub mod statistics;

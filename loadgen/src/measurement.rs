@@ -1,5 +1,7 @@
 //! A number and its doubt: what a run measured, and whether it may be believed.
 
+mod text;
+
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
@@ -7,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{Class, Ended};
 use crate::host::Host;
+use crate::slo;
+pub use text::text;
 
 /// Whether the generator, and not the target, made the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -34,6 +38,10 @@ pub struct Evidence {
     pub intended: u64,
     pub classified: u64,
     pub unfinished: u64,
+    /// Requests that waited for a connection when the schedule ended.
+    pub backlog: u64,
+    /// Connections that were asked for and not established at the start.
+    pub missing_connections: u64,
     pub lag_p99_ns: u64,
     pub lag_p999_ns: u64,
     pub lag_max_ns: u64,
@@ -101,6 +109,21 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     }
     if e.unfinished * 1000 > e.intended {
         let text = format!("{} requests were not over at the end", e.unfinished);
+        object(Verdict::Invalid, text);
+    }
+    if e.backlog * 1000 > e.intended {
+        let text = format!(
+            "{} requests waited for a connection at the end: give it more --connections, or a lower \
+             rate if the target cannot keep up",
+            e.backlog
+        );
+        object(Verdict::Invalid, text);
+    }
+    if e.missing_connections > 0 {
+        let text = format!(
+            "{} connections could not be established at the start",
+            e.missing_connections
+        );
         object(Verdict::Suspect, text);
     }
     if e.steal > 0.02 {
@@ -114,14 +137,17 @@ fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-/// Quantiles in nanoseconds.
+/// Quantiles in nanoseconds; none without values. The q-quantile is the least recorded value that at
+/// least a part q of the values does not exceed (rank `ceil(q n)`), to three digits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Quantiles {
-    pub p50_ns: u64,
-    pub p90_ns: u64,
-    pub p99_ns: u64,
-    pub p999_ns: u64,
-    pub max_ns: u64,
+    pub count: u64,
+    pub mean_ns: Option<u64>,
+    pub p50_ns: Option<u64>,
+    pub p90_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub p999_ns: Option<u64>,
+    pub max_ns: Option<u64>,
     /// Values that are lower bounds: timeouts, resets, failed connects, unfinished requests.
     pub censored: u64,
 }
@@ -129,13 +155,16 @@ pub struct Quantiles {
 impl Quantiles {
     #[must_use]
     pub fn of(histogram: &Histogram<u64>, censored: u64) -> Quantiles {
-        let at = |quantile| histogram.value_at_quantile(quantile);
+        let some = |value: u64| (!histogram.is_empty()).then_some(value);
+        let at = |quantile| some(histogram.value_at_quantile(quantile));
         Quantiles {
+            count: histogram.len(),
+            mean_ns: some(histogram.mean() as u64),
             p50_ns: at(0.5),
             p90_ns: at(0.9),
             p99_ns: at(0.99),
             p999_ns: at(0.999),
-            max_ns: histogram.max(),
+            max_ns: some(histogram.max()),
             censored,
         }
     }
@@ -154,13 +183,26 @@ pub struct Report {
     pub intended: u64,
     pub classes: BTreeMap<String, u64>,
     pub status: BTreeMap<String, u64>,
+    /// Requests a second that were answered, whatever the status.
     pub achieved_rate: f64,
+    /// Requests a second that were answered well.
+    pub ok_rate: f64,
+    /// All requests, failed ones at their age.
     pub response: Quantiles,
+    /// Those that were answered well.
+    pub response_ok: Quantiles,
     pub service: Quantiles,
     pub lag: Quantiles,
+    /// Response times beyond an hour, recorded as an hour.
+    pub clamped: u64,
+    pub established: u64,
+    pub reconnects: u64,
+    pub failed_connects: u64,
+    pub slo: Vec<slo::Measured>,
     pub verdict: Verdict,
     pub reasons: Vec<String>,
     pub seed: u64,
+    pub request: Request,
     pub schedule_hash: String,
     pub honesty: serde_json::Value,
 }
@@ -175,6 +217,19 @@ pub struct Description {
     pub connections: u32,
     pub threads: u32,
     pub seed: u64,
+    /// What else a repetition needs.
+    pub request: Request,
+}
+
+/// What is sent, as the command line said it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    pub method: String,
+    pub headers: Vec<String>,
+    /// A file.
+    pub body: Option<String>,
+    pub timeout_ns: u64,
+    pub warmup_ns: u64,
 }
 
 /// Puts a run's numbers and its verdict together.
@@ -187,11 +242,14 @@ pub fn report(description: &Description, ended: &Ended, host: &Host, steal: f64)
         intended: ended.intended,
         classified: record.total(),
         unfinished: record.count(Class::Unfinished),
-        lag_p99_ns: lag.p99_ns,
-        lag_p999_ns: lag.p999_ns,
-        lag_max_ns: lag.max_ns,
-        p50_ns: response.p50_ns,
-        p99_ns: response.p99_ns,
+        backlog: ended.backlog as u64,
+        missing_connections: u64::from(description.connections.max(description.threads))
+            .saturating_sub(record.connections.established),
+        lag_p99_ns: lag.p99_ns.unwrap_or(0),
+        lag_p999_ns: lag.p999_ns.unwrap_or(0),
+        lag_max_ns: lag.max_ns.unwrap_or(0),
+        p50_ns: response.p50_ns.unwrap_or(0),
+        p99_ns: response.p99_ns.unwrap_or(0),
         busy: ended.busy,
         steal,
     };
@@ -217,79 +275,23 @@ pub fn report(description: &Description, ended: &Ended, host: &Host, steal: f64)
             .map(|(status, n)| (status.to_string(), *n))
             .collect(),
         achieved_rate: answered as f64 / seconds,
+        ok_rate: record.count(Class::Ok) as f64 / seconds,
+        response_ok: Quantiles::of(&record.ok, 0),
         service: Quantiles::of(&record.service, 0),
         response,
         lag,
+        clamped: record.clamped,
+        established: record.connections.established,
+        reconnects: record.connections.reconnects,
+        failed_connects: record.connections.failed,
+        slo: Vec::new(),
         verdict,
         reasons,
         seed: description.seed,
+        request: description.request.clone(),
         schedule_hash: format!("{:016x}", ended.schedule_hash),
         honesty: host.honesty(steal, ended.busy, ended.backlog, 0),
     }
-}
-
-/// The report as a person reads it on a terminal.
-#[must_use]
-pub fn text(report: &Report) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::new();
-    let r = report;
-    let _ = writeln!(
-        out,
-        "{}  {} {}/s for {:.1} s, {} connections, {} thread(s), seed {}",
-        r.target,
-        r.arrivals,
-        r.rate,
-        r.duration_ns as f64 / 1e9,
-        r.connections,
-        r.threads,
-        r.seed
-    );
-    let _ = writeln!(
-        out,
-        "\n            {:>12} {:>12} {:>12} {:>12} {:>12}",
-        "p50", "p90", "p99", "p99.9", "max"
-    );
-    for (name, q) in [
-        ("response", &r.response),
-        ("service", &r.service),
-        ("send lag", &r.lag),
-    ] {
-        let _ = writeln!(
-            out,
-            "  {name:<9} {:>12} {:>12} {:>12} {:>12} {:>12}",
-            ms(q.p50_ns),
-            ms(q.p90_ns),
-            ms(q.p99_ns),
-            ms(q.p999_ns),
-            ms(q.max_ns)
-        );
-    }
-    let classes = r.classes.iter().filter(|(_, n)| **n > 0);
-    let classes: Vec<String> = classes.map(|(name, n)| format!("{name} {n}")).collect();
-    let _ = writeln!(
-        out,
-        "\n  requests  {} due: {}",
-        r.intended,
-        classes.join(", ")
-    );
-    let status: Vec<String> = r.status.iter().map(|(s, n)| format!("{s}: {n}")).collect();
-    if !status.is_empty() {
-        let _ = writeln!(out, "  status    {}", status.join(", "));
-    }
-    let _ = writeln!(out, "  achieved  {:.1}/s answered", r.achieved_rate);
-    if r.response.censored > 0 {
-        let _ = writeln!(
-            out,
-            "  censored  {} response times are lower bounds",
-            r.response.censored
-        );
-    }
-    let _ = writeln!(out, "\n{}", r.verdict.name());
-    for reason in &r.reasons {
-        let _ = writeln!(out, "  {reason}");
-    }
-    out
 }
 
 #[cfg(test)]
@@ -301,6 +303,8 @@ mod tests {
             intended: 10_000,
             classified: 10_000,
             unfinished: 0,
+            backlog: 0,
+            missing_connections: 0,
             lag_p99_ns: 50_000,
             lag_p999_ns: 80_000,
             lag_max_ns: 100_000,
@@ -364,8 +368,24 @@ mod tests {
                     unfinished: 11,
                     ..good()
                 },
-                Verdict::Suspect,
+                Verdict::Invalid,
                 "not over",
+            ),
+            (
+                Evidence {
+                    backlog: 11,
+                    ..good()
+                },
+                Verdict::Invalid,
+                "--connections",
+            ),
+            (
+                Evidence {
+                    missing_connections: 1,
+                    ..good()
+                },
+                Verdict::Suspect,
+                "established",
             ),
             (
                 Evidence {

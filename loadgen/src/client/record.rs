@@ -78,13 +78,28 @@ pub enum Keep {
     Samples,
 }
 
+/// What became of the generator's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Asked for and established before the first request.
+    pub established: u64,
+    /// Made anew because the target closed one.
+    pub reconnects: u64,
+    pub failed: u64,
+}
+
 pub struct Record {
     pub response: Histogram<u64>,
     pub service: Histogram<u64>,
     pub lag: Histogram<u64>,
+    /// Response times of what was answered well.
+    pub ok: Histogram<u64>,
     pub classes: [u64; Class::ALL.len()],
     pub status: BTreeMap<u16, u64>,
     pub censored: u64,
+    /// Response times beyond an hour, recorded as an hour.
+    pub clamped: u64,
+    pub connections: Connections,
     /// Times by second of intended start.
     pub seconds: Seconds,
     pub samples: Vec<Sample>,
@@ -103,9 +118,12 @@ impl Record {
             response: histogram(),
             service: histogram(),
             lag: histogram(),
+            ok: histogram(),
             classes: [0; Class::ALL.len()],
             status: BTreeMap::new(),
             censored: 0,
+            clamped: 0,
+            connections: Connections::default(),
             seconds: Seconds::new(),
             samples: Vec::new(),
             keep,
@@ -128,6 +146,10 @@ impl Record {
         // A failure stays in the distribution at its age: dropping it would flatter the tail.
         self.response
             .saturating_record(sample.response.as_nanos().max(1));
+        self.clamped += u64::from(sample.response.as_nanos() > HIGHEST_NS);
+        if sample.class == Class::Ok {
+            self.ok.saturating_record(sample.response.as_nanos().max(1));
+        }
         if let Some(service) = sample.service {
             self.service.saturating_record(service.as_nanos().max(1));
         }
@@ -145,6 +167,7 @@ impl Record {
         self.response.add(&other.response).expect(same);
         self.service.add(&other.service).expect(same);
         self.lag.add(&other.lag).expect(same);
+        self.ok.add(&other.ok).expect(same);
         for (mine, theirs) in self.classes.iter_mut().zip(other.classes) {
             *mine += theirs;
         }
@@ -152,6 +175,10 @@ impl Record {
             *self.status.entry(status).or_default() += count;
         }
         self.censored += other.censored;
+        self.clamped += other.clamped;
+        self.connections.established += other.connections.established;
+        self.connections.reconnects += other.connections.reconnects;
+        self.connections.failed += other.connections.failed;
         self.seconds.merge(&other.seconds);
         self.samples.extend(other.samples);
     }

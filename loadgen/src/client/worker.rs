@@ -7,8 +7,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::Poll;
 
 use evenkeel_base::{Duration, Instant};
 use evenkeel_http1::Headers;
@@ -19,7 +21,7 @@ use super::exchange::{Template, connect, exchange};
 use super::record::{Class, Keep, Record, Sample};
 use super::run::Patience;
 
-/// Requests that may wait for a connection on one thread; more are counted as never sent.
+/// Requests that may wait for a connection in all threads; more are counted as never sent.
 const QUEUE_LIMIT: usize = 1_000_000;
 
 /// What one thread is to do.
@@ -40,6 +42,23 @@ pub struct Plan {
     /// The same for all threads.
     pub(crate) start: Instant,
     pub(crate) patience: Patience,
+}
+
+/// Late requests that are handed out before anything else has a turn.
+const LATE_AT_ONCE: usize = 64;
+
+/// Lets every other task run once.
+async fn give_way() {
+    let mut gave = false;
+    poll_fn(|context| {
+        if gave {
+            return Poll::Ready(());
+        }
+        gave = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[derive(Clone, Copy)]
@@ -129,6 +148,9 @@ impl Worker {
             let intended = plan.start + offset;
             if now() < intended {
                 sleep_until(intended).await;
+            } else if index % LATE_AT_ONCE == 0 {
+                // A schedule that cannot be kept leaves the connections their turn.
+                give_way().await;
             }
             if self.cut_short.get() {
                 return;
@@ -150,7 +172,7 @@ impl Worker {
             return;
         }
         let mut queue = self.queue.borrow_mut();
-        if queue.len() < QUEUE_LIMIT {
+        if queue.len() < QUEUE_LIMIT / self.plan.threads as usize {
             queue.push_back(job);
         } else {
             drop(queue);
@@ -183,6 +205,12 @@ impl Worker {
         // Connected before the first request is due: a handshake is not the target's latency.
         let early = now() + self.plan.timeout;
         let mut stream = connect(self.plan.address, early).await.ok();
+        let mut connections = self.record.borrow().connections;
+        match stream {
+            Some(_) => connections.established += 1,
+            None => connections.failed += 1,
+        }
+        self.record.borrow_mut().connections = connections;
         loop {
             let queued = self.queue.borrow_mut().pop_front();
             let (job, free_since) = match queued {
@@ -219,8 +247,12 @@ impl Worker {
         let stream = match stream.filter(TcpStream::is_quiet) {
             Some(stream) => stream,
             None => match connect(self.plan.address, deadline).await {
-                Ok(stream) => stream,
+                Ok(stream) => {
+                    self.record.borrow_mut().connections.reconnects += 1;
+                    stream
+                }
                 Err(class) => {
+                    self.record.borrow_mut().connections.failed += 1;
                     self.note(job, None, None, class, 0, None);
                     return None;
                 }

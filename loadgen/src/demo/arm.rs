@@ -301,6 +301,9 @@ fn summarise(
         intended: ended.intended,
         classified: ended.record.total(),
         unfinished: ended.record.count(Class::Unfinished),
+        backlog: ended.backlog as u64,
+        missing_connections: u64::from(CONNECTIONS)
+            .saturating_sub(ended.record.connections.established),
         lag_p99_ns: ended.record.lag.value_at_quantile(0.99),
         lag_p999_ns: ended.record.lag.value_at_quantile(0.999),
         lag_max_ns: ended.record.lag.max(),

@@ -218,6 +218,7 @@ mod tests {
                 connections: 10,
                 threads: 1,
                 seed: 1,
+                request: crate::measurement::Request::default(),
             },
             &record,
         );
