@@ -1,27 +1,29 @@
 //! The commands of `loadgen`.
 
+mod compare;
+mod find_max;
 mod logs;
+mod rerun;
+mod run;
+mod url;
+mod words;
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use evenkeel_base::Duration;
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
-use loadgen_scenario::{Fault, Law, Process};
+use loadgen_scenario::{Fault, Law};
 
-use crate::client::{Class, Keep, Patience, Target, run};
 use crate::demo;
-use crate::formats::wrk2;
-use crate::host::Host;
-use crate::measurement::{Description, Request, Verdict, report, text};
 use crate::origin::{self, OriginConfig};
+use crate::selftest;
 use crate::simulate;
-use crate::slo::{Outcome, Rule};
 
-/// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID.
+/// Exit codes: 0 ok, 1 runtime failure, 2 usage, 3 the measurement is INVALID (the generator was the
+/// limit), 98 a comparison found a regression, 99 an SLO was missed.
 #[derive(Parser)]
 #[command(
     name = "loadgen",
@@ -38,11 +40,23 @@ enum Command {
     /// The main job: five origins, one turns gray, the engine in front, five ways to balance
     Demo(DemoArgs),
     /// One open-loop measurement
-    Run(RunArgs),
+    Run(run::RunArgs),
     /// Mock origins with chosen service times and faults
     Origin(OriginArgs),
     /// Histogram logs added up, tag by tag
     Merge(logs::MergeArgs),
+    /// Two runs, or pairs of them: is B slower than A? Exit code 98 when it is
+    Compare(compare::CompareArgs),
+    /// The highest rate at which every SLO is met
+    FindMax(find_max::FindMaxArgs),
+    /// The run of a report once more, with the same schedule
+    Rerun(rerun::RerunArgs),
+    /// The instrument against closed forms, on this machine
+    Selftest {
+        /// Half a minute instead of a minute and a half
+        #[arg(long)]
+        quick: bool,
+    },
     /// A study or a scenario in virtual time; the same words give the same bytes on any machine
     Sim(SimArgs),
     /// The engine of the demo: configuration on standard input
@@ -60,63 +74,6 @@ struct DemoArgs {
     out: PathBuf,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Arrivals {
-    Constant,
-    Poisson,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-    /// The layout of wrk2 --latency
-    Wrk2,
-}
-
-#[derive(Args)]
-struct RunArgs {
-    /// http://HOST:PORT/PATH
-    url: String,
-    /// Requests a second: 1600, 1.5k
-    #[arg(long, value_parser = rate)]
-    rate: f64,
-    /// Measured time: 30s, 2m
-    #[arg(long, value_parser = positive)]
-    duration: Duration,
-    /// Connections in all
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    connections: u32,
-    #[arg(long, value_enum, default_value = "poisson")]
-    arrivals: Arrivals,
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// A request is given up this long after its intended start
-    #[arg(long, default_value = "10s", value_parser = positive)]
-    timeout: Duration,
-    /// Time before the measured time
-    #[arg(long, default_value = "1s", value_parser = any_duration)]
-    warmup: Duration,
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: u32,
-    #[arg(long, default_value = "GET", value_parser = method)]
-    method: String,
-    /// A header line, "Name: value"
-    #[arg(long = "header", value_parser = header)]
-    headers: Vec<String>,
-    /// A file to send as the body of every request
-    #[arg(long)]
-    body: Option<PathBuf>,
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// What the run is held to, "p99<20ms", "errors<0.1%" or "rate>1500"; exit code 99 when missed
-    #[arg(long = "slo", value_parser = Rule::parse)]
-    slo: Vec<Rule>,
-    /// Write report.json, latency.hgrm and latency.hlog there
-    #[arg(long)]
-    out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -210,9 +167,13 @@ pub fn main() -> ExitCode {
         }
         Command::Sim(args) => sim_command(&args),
         Command::Engine => engine_command(),
-        Command::Run(args) => run_command(&args),
+        Command::Run(args) => run::run_command(&args).map(|(code, _)| code),
         Command::Origin(args) => origin_command(&args),
         Command::Merge(args) => logs::merge(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::FindMax(args) => find_max::find_max(&args),
+        Command::Rerun(args) => rerun::rerun(&args),
+        Command::Selftest { quick } => selftest::run_all(quick),
     };
     match result {
         Ok(code) => code,
@@ -220,104 +181,6 @@ pub fn main() -> ExitCode {
             eprintln!("loadgen: {text}");
             ExitCode::from(code)
         }
-    }
-}
-
-fn run_command(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let url = Url::parse(&args.url).map_err(Failure::usage)?;
-    let body = match &args.body {
-        None => Vec::new(),
-        Some(path) => std::fs::read(path).map_err(|error| {
-            Failure::usage(format!("{}: cannot read the body: {error}", path.display()))
-        })?,
-    };
-    let (process, arrivals) = match args.arrivals {
-        Arrivals::Constant => (Process::Constant, "constant"),
-        Arrivals::Poisson => (Process::Poisson, "Poisson"),
-    };
-    let target = Target {
-        address: url.resolve().map_err(Failure::usage)?,
-        host: url.authority.clone(),
-        path: url.path.clone(),
-        method: args.method.clone(),
-        headers: args.headers.concat(),
-        body,
-        process,
-        rate: args.rate,
-        warmup: args.warmup,
-        duration: args.duration,
-        timeout: args.timeout,
-        connections: args.connections,
-        threads: args.threads,
-        seed: args.seed,
-        keep: Keep::Histograms,
-        cores: Vec::new(),
-        start: None,
-        patience: Patience::default(),
-    };
-    reach(&target)?;
-    let host = Host::observe();
-    let ended = run(&target).map_err(Failure::runtime)?;
-    let description = Description {
-        target: args.url.clone(),
-        arrivals: arrivals.into(),
-        rate: args.rate,
-        duration_ns: args.duration.as_nanos(),
-        connections: args.connections,
-        threads: args.threads,
-        seed: args.seed,
-        request: Request {
-            method: args.method.clone(),
-            headers: args
-                .headers
-                .iter()
-                .map(|line| line.trim_end().to_owned())
-                .collect(),
-            body: args.body.as_ref().map(|path| path.display().to_string()),
-            timeout_ns: args.timeout.as_nanos(),
-            warmup_ns: args.warmup.as_nanos(),
-        },
-    };
-    let mut report = report(&description, &ended, &host, host.steal());
-    let outcome = Outcome {
-        response: &ended.record.response,
-        requests: ended.intended,
-        answered_well: ended.record.count(Class::Ok),
-        seconds: args.duration.as_secs_f64(),
-    };
-    report.slo = args.slo.iter().map(|rule| rule.check(outcome)).collect();
-    let json = serde_json::to_string_pretty(&report).map_err(Failure::runtime)?;
-    match args.format {
-        Format::Text => print!("{}", text(&report)),
-        Format::Json => println!("{json}"),
-        Format::Wrk2 => print!("{}", wrk2::text(&description, &ended.record)),
-    }
-    if let Some(out) = &args.out {
-        write(out, "report.json", &json)?;
-        logs::write_times(out, &ended, args.duration)?;
-    }
-    if report.verdict == Verdict::Invalid {
-        return Ok(ExitCode::from(3));
-    }
-    if report.slo.iter().any(|measured| !measured.met) {
-        return Ok(ExitCode::from(99));
-    }
-    // An SLO says what is good enough; without one, nothing answered well is not a success.
-    if args.slo.is_empty() && ended.record.count(Class::Ok) == 0 {
-        return Err(Failure::runtime("not one request was answered well"));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Nothing can be measured where nobody listens: better said at once than as a report of failures.
-fn reach(target: &Target) -> Result<(), Failure> {
-    let patience = target.timeout.min(Duration::from_secs(5));
-    match std::net::TcpStream::connect_timeout(&target.address, patience.into()) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::runtime(format!(
-            "cannot connect to {}: {error}; start the server or correct the URL",
-            target.address
-        ))),
     }
 }
 
@@ -395,140 +258,5 @@ fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
         Ok(ExitCode::SUCCESS)
     } else {
         Err(Failure(1, "an origin died".into()))
-    }
-}
-
-/// The parts of `http://HOST:PORT/PATH`.
-pub(crate) struct Url {
-    authority: String,
-    path: String,
-}
-
-impl Url {
-    fn parse(text: &str) -> Result<Url, String> {
-        let wanted = |why: &str| format!("\"{text}\": {why}; expected http://HOST:PORT/PATH");
-        let rest = match text.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => return Err(wanted("TLS is not available in this version")),
-            _ => return Err(wanted("not an http URL")),
-        };
-        let end = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(end);
-        if authority.is_empty() || authority.contains(['@', ' ', '?', '#']) {
-            return Err(wanted("no host"));
-        }
-        let path = if path.is_empty() { "/" } else { path };
-        if path
-            .bytes()
-            .any(|b| !(0x21..=0x7e).contains(&b) || b == b'#')
-        {
-            return Err(wanted(
-                "the path has a character that must be percent-encoded",
-            ));
-        }
-        Ok(Url {
-            authority: authority.into(),
-            path: path.into(),
-        })
-    }
-
-    fn resolve(&self) -> Result<SocketAddr, String> {
-        let has_port = self
-            .authority
-            .rsplit_once(':')
-            .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-        let with_port = if has_port {
-            self.authority.clone()
-        } else {
-            format!("{}:80", self.authority)
-        };
-        let found = with_port.to_socket_addrs();
-        let mut found =
-            found.map_err(|error| format!("cannot resolve {}: {error}", self.authority))?;
-        found
-            .next()
-            .ok_or_else(|| format!("{} has no address", self.authority))
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix("/s").unwrap_or(text);
-    let (number, scale) = match number.strip_suffix(['k', 'K']) {
-        Some(number) => (number, 1000.0),
-        None => (number, 1.0),
-    };
-    match number.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate * scale <= 10_000_000.0 => Ok(rate * scale),
-        _ => Err(
-            "expected requests a second above 0 and at most 10000k, such as 1600 or 1.5k".into(),
-        ),
-    }
-}
-
-fn any_duration(text: &str) -> Result<Duration, String> {
-    Duration::parse(text).map_err(str::to_owned)
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    match any_duration(text)? {
-        Duration::ZERO => Err("expected a duration above 0, such as 30s".into()),
-        duration => Ok(duration),
-    }
-}
-
-fn method(text: &str) -> Result<String, String> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_uppercase()) && text != "CONNECT" {
-        Ok(text.into())
-    } else {
-        Err("expected a method such as GET or POST".into())
-    }
-}
-
-fn header(text: &str) -> Result<String, String> {
-    let wanted = || "expected \"Name: value\"".to_owned();
-    let (name, value) = text.split_once(':').ok_or_else(wanted)?;
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if name.is_empty() || !name.bytes().all(token) || value.contains(['\r', '\n', '\0']) {
-        return Err(wanted());
-    }
-    Ok(format!("{name}: {}\r\n", value.trim()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_split_or_refused_with_the_form_that_is_right() {
-        let url = Url::parse("http://127.0.0.1:8080/a?b").unwrap();
-        assert_eq!(
-            (url.authority.as_str(), url.path.as_str()),
-            ("127.0.0.1:8080", "/a?b")
-        );
-        assert_eq!(Url::parse("http://localhost").unwrap().path, "/");
-        for bad in [
-            "",
-            "localhost:80",
-            "ftp://a/",
-            "http:///x",
-            "http://a b/",
-            "https://a/",
-        ] {
-            let error = Url::parse(bad).err().unwrap();
-            assert!(error.contains("expected http://HOST:PORT/PATH"), "{error}");
-        }
-    }
-
-    #[test]
-    fn rates_and_headers_are_checked() {
-        assert_eq!(rate("1.5k"), Ok(1500.0));
-        assert_eq!(rate("2000/s"), Ok(2000.0));
-        for bad in ["0", "-1", "x", "nan", "inf", "1e99"] {
-            assert!(rate(bad).is_err(), "{bad}");
-        }
-        assert_eq!(header("X-A:  b ").unwrap(), "X-A: b\r\n");
-        for bad in ["x", ": b", "a b: c", "a: b\r\nc: d"] {
-            assert!(header(bad).is_err(), "{bad}");
-        }
     }
 }

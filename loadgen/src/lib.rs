@@ -9,6 +9,7 @@ pub mod formats;
 pub mod host;
 pub mod measurement;
 pub mod origin;
+mod selftest;
 mod simulate;
 pub mod slo;
 pub mod statistics;

@@ -307,6 +307,7 @@ fn summarise(
         lag_p99_ns: ended.record.lag.value_at_quantile(0.99),
         lag_p999_ns: ended.record.lag.value_at_quantile(0.999),
         lag_max_ns: ended.record.lag.max(),
+        lag_second_ns: measurement::second_largest(&ended.record.lag),
         p50_ns: response.value_at_quantile(0.5),
         p99_ns: response.value_at_quantile(0.99),
         busy: ended.busy,
