@@ -92,6 +92,17 @@ fn ticks(stat: &str) -> Ticks {
     }
 }
 
+/// How many files this process may have open (the soft limit); `None` where the kernel does not say or
+/// there is none.
+#[must_use]
+pub fn open_files_limit() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("Max open files"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
+}
+
 /// CPU time of a process in nanoseconds, all threads that are alive, from the scheduler's own count.
 #[must_use]
 pub fn cpu_ns(process: u32) -> u64 {
@@ -114,6 +125,11 @@ mod tests {
         let ticks = ticks("cpu  10 20 30 40 50 60 70 80 90 100\ncpu0 1 2 3\n");
         assert_eq!((ticks.total, ticks.steal), (360, 80));
         assert_eq!(super::ticks("").total, 0);
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_read() {
+        assert!(open_files_limit().is_none_or(|limit| limit > 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::words::{any_duration, header, method, positive, rate};
 use super::{Failure, write};
 use crate::client::{Class, Ended, Keep, Patience, Target, run};
 use crate::formats::wrk2;
-use crate::host::Host;
+use crate::host::{self, Host};
 use crate::measurement::{Description, Report, Request, Verdict, report, text};
 use crate::slo::{Outcome, Rule};
 
@@ -143,8 +143,9 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
         start: None,
         patience: Patience::default(),
     };
+    fits(&target)?;
     reach(&target)?;
-    let host = Host::observe();
+    let observed = Host::observe();
     let ended = run(&target).map_err(Failure::runtime)?;
     let description = Description {
         target: args.url.clone(),
@@ -166,7 +167,7 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
             warmup_ns: args.warmup.as_nanos(),
         },
     };
-    let mut report = report(&description, &ended, &host, host.steal());
+    let mut report = report(&description, &ended, &observed, observed.steal());
     let outcome = Outcome {
         response: &ended.record.response,
         requests: ended.intended,
@@ -179,6 +180,21 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
         report,
         ended,
     })
+}
+
+/// Files that a run opens beside its connections, generously.
+const OTHER_FILES: u64 = 32;
+
+fn fits(target: &Target) -> Result<(), Failure> {
+    let wanted = u64::from(target.connections.max(target.threads)) + OTHER_FILES;
+    match host::open_files_limit() {
+        Some(limit) if limit < wanted => Err(Failure::runtime(format!(
+            "{} connections need {wanted} open files and the limit is {limit}; raise it with \
+             `ulimit -n {wanted}` or ask for fewer --connections",
+            target.connections
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Nothing can be measured where nobody listens: better said at once than as a report of failures.
