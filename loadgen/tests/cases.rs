@@ -226,7 +226,10 @@ fn b144_a_timeout_has_the_latency_of_its_age() {
         .iter()
         .filter(|s| s.class != Class::Ok)
         .collect();
-    assert_eq!(ended.record.count(Class::Timeout), 50, "{lost:?}");
+    // On a machine that stands still for long, the end of the run may come before their timeouts.
+    let given_up = |class| ended.record.count(class);
+    let lost_count = given_up(Class::Timeout) + given_up(Class::Unfinished);
+    assert_eq!(lost_count, 50, "{lost:?}");
     assert_eq!(ended.record.count(Class::Ok), 450);
     for quantile in [0.95, 1.0] {
         let time = times(&ended, quantile);

@@ -185,7 +185,8 @@ impl Worker {
         let wait = if self.cut_short.get() {
             Duration::ZERO
         } else {
-            self.plan.timeout
+            // A little more than the timeout: it is the timeout that should end them.
+            self.plan.timeout + Duration::from_millis(250)
         };
         let deadline = now() + wait;
         while self.active.get() > 0 || !self.queue.borrow().is_empty() {
