@@ -34,11 +34,19 @@ pub(crate) struct Series<'a> {
     pub(crate) dashed: bool,
 }
 
+/// What lies between a lower and an upper line.
+pub(crate) struct Area {
+    /// x, lower y, upper y.
+    pub(crate) points: Vec<(f64, f64, f64)>,
+    pub(crate) colour: usize,
+}
+
 pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     pub(crate) x: Axis<'a>,
     pub(crate) y: Axis<'a>,
     pub(crate) series: Vec<Series<'a>>,
+    pub(crate) areas: Vec<Area>,
     /// A shaded time, and its name.
     pub(crate) band: Option<(f64, f64, &'a str)>,
 }
@@ -107,7 +115,20 @@ impl Chart<'_> {
     }
 
     pub(crate) fn render(&self) -> String {
-        let points = || self.series.iter().flat_map(|series| series.points.iter());
+        let edges = |a: &Area| {
+            a.points
+                .iter()
+                .flat_map(|p| [(p.0, p.1), (p.0, p.2)])
+                .collect()
+        };
+        let edges: Vec<Vec<(f64, f64)>> = self.areas.iter().map(edges).collect();
+        let lines = || {
+            self.series
+                .iter()
+                .map(|series| &series.points)
+                .chain(&edges)
+        };
+        let points = || lines().flatten();
         let x = Map::over(points().map(|p| p.0), &self.x, LEFT, WIDTH - RIGHT);
         let y = Map::over(points().map(|p| p.1), &self.y, HEIGHT - BOTTOM, TOP);
         let mut out = String::new();
@@ -118,6 +139,9 @@ impl Chart<'_> {
         );
         self.band(&mut out, &x);
         self.axes(&mut out, &x, &y);
+        for area in &self.areas {
+            shade(&mut out, area, &x, &y);
+        }
         for (row, series) in self.series.iter().enumerate() {
             draw(&mut out, series, &x, &y, row);
         }
@@ -178,6 +202,23 @@ impl Chart<'_> {
     }
 }
 
+fn shade(out: &mut String, area: &Area, x: &Map, y: &Map) {
+    let colour = COLOURS[area.colour % COLOURS.len()];
+    let there = area.points.iter().map(|p| (p.0, p.1));
+    let back = area.points.iter().rev().map(|p| (p.0, p.2));
+    let corners = there.chain(back);
+    let corners: Vec<String> = corners
+        .map(|p| format!("{:.1},{:.1}", x.place(p.0), y.place(p.1)))
+        .collect();
+    if !corners.is_empty() {
+        let corners = corners.join(" ");
+        let _ = write!(
+            out,
+            "<polygon points=\"{corners}\" fill=\"{colour}\" fill-opacity=\"0.18\"/>"
+        );
+    }
+}
+
 fn draw(out: &mut String, series: &Series<'_>, x: &Map, y: &Map, row: usize) {
     let colour = COLOURS[series.colour % COLOURS.len()];
     let dash = if series.dashed {
@@ -214,6 +255,30 @@ fn draw(out: &mut String, series: &Series<'_>, x: &Map, y: &Map, row: usize) {
     );
 }
 
+/// Powers of ten, and twice and five times them, that span the series.
+pub(crate) fn log_ticks(series: &[Series<'_>]) -> Vec<(f64, String)> {
+    let values = || {
+        series
+            .iter()
+            .flat_map(|s| s.points.iter())
+            .map(|p| p.1)
+            .filter(|v| *v > 0.0)
+    };
+    let low = values().fold(f64::MAX, f64::min);
+    let high = values().fold(1.0, f64::max);
+    let ladder = (-2..5).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+    let all: Vec<f64> = ladder.collect();
+    let first = all.iter().rposition(|&at| at <= low).unwrap_or(0);
+    let last = all
+        .iter()
+        .position(|&at| at >= high)
+        .unwrap_or(all.len() - 1);
+    all[first.min(last)..=last]
+        .iter()
+        .map(|&at| (at, format!("{at}")))
+        .collect()
+}
+
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -240,6 +305,10 @@ mod tests {
                 points,
                 colour: 0,
                 dashed: false,
+            }],
+            areas: vec![Area {
+                points: vec![(0.0, 1.0, 2.0), (1.0, 1.0, f64::NAN)],
+                colour: 0,
             }],
             band: Some((0.0, 1.0, "fault")),
         }

@@ -8,6 +8,7 @@ mod worker;
 
 pub(crate) use record::histogram;
 pub use record::{Class, Connections, Keep, Record, Sample};
+
 pub use run::{Ended, LagLimit, Patience, RunError, Target, run};
 pub use seconds::{LIMIT, Point, Seconds, Tag};
 pub use worker::Plan;

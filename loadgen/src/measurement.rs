@@ -1,5 +1,6 @@
 //! A number and its doubt: what a run measured, and whether it may be believed.
 
+mod page;
 mod text;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Class, Ended};
 use crate::host::Host;
 use crate::slo;
+pub use page::page;
 pub use text::text;
 
 /// Whether the generator, and not the target, made the numbers.

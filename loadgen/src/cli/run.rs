@@ -13,7 +13,7 @@ use super::{Failure, write};
 use crate::client::{Class, Ended, Keep, Patience, Target, run};
 use crate::formats::wrk2;
 use crate::host::{self, Host};
-use crate::measurement::{Description, Report, Request, Verdict, report, text};
+use crate::measurement::{Description, Report, Request, Verdict, page, report, text};
 use crate::slo::{Outcome, Rule};
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -95,6 +95,7 @@ pub(super) fn run_command(args: &RunArgs) -> Result<(ExitCode, Report), Failure>
     }
     if let Some(out) = &args.out {
         write(out, "report.json", &json)?;
+        write(out, "report.html", &page(&report, &ended))?;
         super::logs::write_times(out, &ended, args.duration)?;
     }
     let code = if report.verdict == Verdict::Invalid {

@@ -116,9 +116,10 @@ fn quantiles(plots: &[Plot]) -> String {
         y: Axis {
             label: "response time, ms",
             scale: Scale::Log,
-            ticks: log_ticks(&series),
+            ticks: chart::log_ticks(&series),
         },
         series,
+        areas: Vec::new(),
         band: None,
     }
     .render()
@@ -150,7 +151,7 @@ fn over_time(
         .fold(0.0f64, |m, p| m.max(p.0));
     let seconds = (0..=last.ceil() as u32).filter(|second| last < 10.0 || second % 2 == 0);
     let ticks = match scale {
-        Scale::Log => log_ticks(&series),
+        Scale::Log => chart::log_ticks(&series),
         Scale::Linear => (0..=6)
             .map(|n| (f64::from(n * 5), (n * 5).to_string()))
             .collect(),
@@ -173,35 +174,13 @@ fn over_time(
             ticks,
         },
         series,
+        areas: Vec::new(),
         band,
     }
     .render()
 }
 
 /// 1, 2, 5, 10 and so on around the data.
-fn log_ticks(series: &[Series<'_>]) -> Vec<(f64, String)> {
-    let values = || {
-        series
-            .iter()
-            .flat_map(|s| s.points.iter())
-            .map(|p| p.1)
-            .filter(|v| *v > 0.0)
-    };
-    let low = values().fold(f64::MAX, f64::min);
-    let high = values().fold(1.0, f64::max);
-    let ladder = (-2..5).flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
-    let all: Vec<f64> = ladder.collect();
-    let first = all.iter().rposition(|&at| at <= low).unwrap_or(0);
-    let last = all
-        .iter()
-        .position(|&at| at >= high)
-        .unwrap_or(all.len() - 1);
-    all[first.min(last)..=last]
-        .iter()
-        .map(|&at| (at, format!("{at}")))
-        .collect()
-}
-
 fn facts(out: &mut String, report: &DemoReport) {
     let _ = write!(out, "<h2>What stands behind the numbers</h2><dl>");
     let seed = report.seed.to_string();

@@ -201,6 +201,7 @@ fn figure(rows: &[Row], measure: usize, scale: Scale, name: &str, title: &str) -
             ticks: ticks.iter().map(|at| (*at, at.to_string())).collect(),
         },
         series: series.collect(),
+        areas: Vec::new(),
         band: None,
     };
     Figure::new(name, &chart)

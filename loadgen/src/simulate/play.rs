@@ -376,6 +376,7 @@ fn figure(rows: &[Row], scenario: &str, measure: usize) -> Figure {
             ticks: even_ticks(most),
         },
         series: series.collect(),
+        areas: Vec::new(),
         band: None,
     };
     Figure::new(&format!("{scenario}-{}", key.replace('_', "-")), &chart)

@@ -123,6 +123,7 @@ fn figure(rows: &[Row], counts: Counts) -> Figure {
             ticks: (0..=8).map(|at| (f64::from(at), at.to_string())).collect(),
         },
         series,
+        areas: Vec::new(),
         band: None,
     };
     Figure::new(&format!("two-choices-{}", counts.name()), &chart)
