@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
-use loadgen_scenario::{Fault, Law};
+use loadgen_scenario::{Discipline, Fault, Law};
 
 use crate::demo;
 use crate::origin::{self, OriginConfig};
@@ -120,13 +120,17 @@ struct OriginArgs {
     /// Addresses to listen on; each is an origin of its own
     #[arg(long, required = true, value_delimiter = ',')]
     listen: Vec<SocketAddr>,
+    /// A scenario's endpoints and faults: its name (`loadgen sim --list`) or its file; one address each
+    #[arg(long, conflicts_with_all = ["service", "servers", "faults"])]
+    scenario: Option<String>,
     /// fixed(5ms), exp(2ms), half(5ms) or lognormal(5ms,0.5)
     #[arg(long, default_value = "exp(2ms)", value_parser = Law::parse)]
     service: Law,
     /// Parallel servers of each origin, 0 for no queue
     #[arg(long, default_value_t = 0)]
     servers: usize,
-    /// slow:10x, error:0.2, stall or reset:0.5, with an optional @FROM..UNTIL; for every origin
+    /// slow:10x, error:0.2, stall, reset:0.5 and more (docs/SCENARIOS.md), with an optional
+    /// @FROM..UNTIL; for every origin
     #[arg(long = "fault", value_parser = Fault::parse)]
     faults: Vec<Fault>,
     #[arg(long, default_value_t = 1)]
@@ -227,6 +231,21 @@ pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
 }
 
 fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
+    let scenario = args
+        .scenario
+        .as_deref()
+        .map(simulate::find_scenario)
+        .transpose()?;
+    if let Some(scenario) = &scenario
+        && scenario.faults.len() != args.listen.len()
+    {
+        return Err(Failure::usage(format!(
+            "the scenario {} has {} endpoints and --listen {} addresses; give one address each",
+            scenario.name,
+            scenario.faults.len(),
+            args.listen.len()
+        )));
+    }
     let mut origins = Vec::new();
     for (index, &address) in args.listen.iter().enumerate() {
         let socket = bind(address, 4096, Sharing::Exclusive)
@@ -237,9 +256,20 @@ fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
             index,
             law: args.service,
             servers: args.servers,
+            discipline: Discipline::Fifo,
             faults: args.faults.clone(),
             seed: args.seed,
             body_bytes: args.body_bytes,
+        };
+        let config = match &scenario {
+            None => config,
+            Some(scenario) => OriginConfig {
+                law: scenario.endpoints.service,
+                servers: scenario.endpoints.servers as usize,
+                discipline: scenario.endpoints.discipline,
+                faults: scenario.faults[index].all().to_vec(),
+                ..config
+            },
         };
         origins.push((config, socket));
     }
@@ -248,9 +278,7 @@ fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
         ..ShardConfig::default()
     };
     let shard = Shard::spawn(config, move || async move {
-        for (config, socket) in origins {
-            origin::spawn(config, socket);
-        }
+        origin::spawn_all(origins);
         sleep_until(evenkeel_base::Instant::MAX).await;
     })
     .map_err(Failure::runtime)?;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use evenkeel_base::{Duration, Instant};
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
 use indicatif::{ProgressBar, ProgressStyle};
-use loadgen_scenario::Law;
+use loadgen_scenario::{Discipline, Law};
 
 use crate::cli::{Failure, write};
 use crate::host::Host;
@@ -169,6 +169,7 @@ fn start_origins(seed: u64) -> Result<(Shard, Vec<std::net::SocketAddr>), Failur
             index,
             law: SERVICE,
             servers: SERVERS,
+            discipline: Discipline::Fifo,
             faults: Vec::new(),
             seed,
             body_bytes: 128,
@@ -180,9 +181,7 @@ fn start_origins(seed: u64) -> Result<(Shard, Vec<std::net::SocketAddr>), Failur
         ..ShardConfig::default()
     };
     let shard = Shard::spawn(config, move || async move {
-        for (config, socket) in origins {
-            origin::spawn(config, socket);
-        }
+        origin::spawn_all(origins);
         sleep_until(Instant::MAX).await;
     });
     Ok((shard.map_err(Failure::runtime)?, addresses))

@@ -2,24 +2,26 @@
 //!
 //! Work is a timer, never CPU. With c servers the queue is first in, first out: a request begins when a
 //! server is free and ends a service time later (the recursion of Kiefer and Wolfowitz), also when
-//! whoever asked has gone. The service time belongs to the request's id, so that every arm of an
-//! experiment does the same work.
+//! whoever asked has gone. With processor sharing all requests are in service at once. The service time
+//! belongs to the request's id, so that every arm of an experiment does the same work.
+
+mod queue;
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use evenkeel::head::{NoChunk, Received, read_head};
 use evenkeel_base::{Duration, Instant};
-use evenkeel_http1::encode::{OwnResponse, number, own_response};
+use evenkeel_http1::encode::{OwnResponse, own_response};
 use evenkeel_http1::{BodyReader, Headers, Limits, Method, Parsed, RequestHead, parse_request};
 use evenkeel_runtime::{
     Chunk, Event, TcpListener, TcpStream, buffer, now, sleep_until, spawn_local, timeout_at,
 };
-use loadgen_scenario::Law;
 use loadgen_scenario::fault::{Effect, Fault, Faults};
+use loadgen_scenario::{Discipline, Law};
+
+use queue::Queue;
 
 /// Requests to this path speak to the origin itself: `/.origin/fault?slow:10x`, `/.origin/stats`.
 const CONTROL: &[u8] = b"/.origin/";
@@ -32,6 +34,7 @@ pub struct OriginConfig {
     pub law: Law,
     /// Parallel servers; zero for as many as there are requests.
     pub servers: usize,
+    pub discipline: Discipline,
     pub faults: Vec<Fault>,
     pub seed: u64,
     pub body_bytes: usize,
@@ -42,23 +45,71 @@ struct Origin {
     start: Instant,
     faults: RefCell<Faults>,
     changed: Event,
-    /// When each server is free again, and which it is.
-    free_at: RefCell<BinaryHeap<Reverse<(Instant, u32)>>>,
+    queue: Queue,
+    fleet: Rc<Fleet>,
+    /// Its place in the fleet.
+    member: usize,
     requests: Cell<u64>,
     body: Rc<[u8]>,
     origin_line: String,
 }
 
+/// Origins on one shard that see each other's queues, so that every choice between them can be judged.
+#[derive(Default)]
+struct Fleet {
+    /// Requests at each origin.
+    present: RefCell<Vec<u32>>,
+    /// Over all arrivals: the queue at the chosen origin less the shortest one.
+    regret: Cell<u64>,
+    arrivals: Cell<u64>,
+}
+
+impl Fleet {
+    fn arrive(&self, index: usize) {
+        let mut present = self.present.borrow_mut();
+        let least = present.iter().min().copied().unwrap_or(0);
+        let behind = present[index] - least;
+        present[index] += 1;
+        self.regret.set(self.regret.get() + u64::from(behind));
+        self.arrivals.set(self.arrivals.get() + 1);
+    }
+
+    fn depart(&self, index: usize) {
+        self.present.borrow_mut()[index] -= 1;
+    }
+}
+
+/// A request that is at an origin until this is dropped.
+struct Stay<'a>(&'a Origin);
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.0.fleet.depart(self.0.member);
+    }
+}
+
 /// Serves on this thread's shard until it ends.
 pub fn spawn(config: OriginConfig, socket: OwnedFd) {
-    let free_at = (0..config.servers)
-        .map(|server| Reverse((Instant::ZERO, server as u32)))
-        .collect();
+    spawn_all(vec![(config, socket)]);
+}
+
+/// The same for a fleet whose members know each other's queues.
+pub fn spawn_all(origins: Vec<(OriginConfig, OwnedFd)>) {
+    let fleet = Rc::new(Fleet::default());
+    fleet.present.borrow_mut().resize(origins.len(), 0);
+    for (member, (config, socket)) in origins.into_iter().enumerate() {
+        spawn_member(config, socket, Rc::clone(&fleet), member);
+    }
+}
+
+fn spawn_member(config: OriginConfig, socket: OwnedFd, fleet: Rc<Fleet>, member: usize) {
     let origin = Rc::new(Origin {
         start: now(),
         faults: RefCell::new(Faults::new(config.faults.clone())),
         changed: Event::new(),
-        free_at: RefCell::new(free_at),
+        queue: Queue::new(config.servers as u32, config.discipline),
+        fleet,
+        member,
         requests: Cell::new(0),
         body: vec![b'x'; config.body_bytes].into(),
         origin_line: format!("x-origin: {}\r\n", config.index),
@@ -155,10 +206,12 @@ impl Origin {
         self.requests.set(count + 1);
         let id = id.unwrap_or(count);
         let seed = self.config.seed;
+        self.fleet.arrive(self.member);
+        let _stay = Stay(self);
         let factor = match self.until_served(seed, id).await {
             Effect::Serve(factor) => factor,
             Effect::Error(time) => {
-                sleep_until(arrived + time).await;
+                sleep_until(self.queue.next().0 + time).await;
                 return self.send(stream, head, 500).await;
             }
             Effect::Lose => {
@@ -173,7 +226,7 @@ impl Origin {
         };
         let work = self.config.law.of_request(seed, id);
         let work = Duration::from_secs_f64(work.as_secs_f64() * factor);
-        sleep_until(self.completion(arrived, work)).await;
+        self.queue.work(work, arrived).await;
         // A stall that began meanwhile holds finished work back, too.
         self.until_served(seed, id).await;
         self.send(stream, head, 200).await
@@ -182,26 +235,18 @@ impl Origin {
     /// Waits a stall out; what is to be done then.
     async fn until_served(&self, seed: u64, id: u64) -> Effect {
         loop {
-            let since = now() - self.start;
-            let next = self.free_at.borrow().peek().map_or(0, |free| free.0.1);
-            let effect = self.faults.borrow().effect(since, seed, id, next);
+            // As in virtual time, a fault is looked up when service starts.
+            let (begin, server) = self.queue.next();
+            let effect = self
+                .faults
+                .borrow()
+                .effect(begin - self.start, seed, id, server);
             let Effect::Hold(until) = effect else {
                 return effect;
             };
             let until = self.start + until;
             let _ = timeout_at(until, self.changed.wait()).await;
         }
-    }
-
-    fn completion(&self, arrived: Instant, work: Duration) -> Instant {
-        let mut free_at = self.free_at.borrow_mut();
-        let (begin, server) = match free_at.pop() {
-            Some(Reverse((free, server))) => (free.max(arrived), server),
-            None => return arrived + work,
-        };
-        let end = begin + work;
-        free_at.push(Reverse((end, server)));
-        end
     }
 
     async fn send(&self, stream: &TcpStream, head: &RequestHead, status: u16) -> Result<(), ()> {
@@ -239,9 +284,14 @@ impl Origin {
                 Err(text) => (400, format!("{text}\n")),
             },
             ("stats", _) => {
-                let mut text = b"{\"requests\":".to_vec();
-                number(&mut text, self.requests.get());
-                (200, String::from_utf8_lossy(&text).into_owned() + "}\n")
+                let fleet = &self.fleet;
+                let text = format!(
+                    "{{\"requests\":{},\"fleet_arrivals\":{},\"fleet_regret\":{}}}\n",
+                    self.requests.get(),
+                    fleet.arrivals.get(),
+                    fleet.regret.get()
+                );
+                (200, text)
             }
             _ => (
                 404,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use evenkeel_base::{Duration, Instant};
 use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
 use indicatif::ProgressBar;
-use loadgen_scenario::{Arrivals, Fault, Law, Process};
+use loadgen_scenario::{Arrivals, Discipline, Fault, Law, Process};
 
 use crate::cli::Failure;
 use crate::client::{Class, Ended, Keep, Patience, Target, run};
@@ -98,6 +98,7 @@ impl Trial {
             index: 0,
             law: self.law,
             servers: self.servers,
+            discipline: Discipline::Fifo,
             faults: fault.map_err(Failure::runtime)?.into_iter().collect(),
             seed: SEED,
             body_bytes: 16,

@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use indicatif::ProgressBar;
+use loadgen_scenario::Scenario;
 
 use crate::cli::{Failure, write};
 use results::Results;
@@ -44,6 +45,11 @@ pub(crate) enum Length {
 pub(crate) enum Format {
     Text,
     Json,
+}
+
+/// The scenario of this name, or in this file.
+pub(crate) fn find_scenario(name: &str) -> Result<Scenario, Failure> {
+    play::find(name)
 }
 
 /// A study with a name of its own.

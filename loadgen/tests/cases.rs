@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
 use evenkeel_base::{Duration, Instant};
@@ -13,8 +14,19 @@ use hdrhistogram::Histogram;
 use loadgen::client::{Class, Ended, Keep, Patience, Sample, Target, run};
 use loadgen::measurement::Quantiles;
 use loadgen::origin::{OriginConfig, spawn};
-use loadgen_scenario::{Fault, Law, Process};
+use loadgen_scenario::{Discipline, Fault, Law, Process};
 use serde_json::Value;
+
+/// Tests that burn every core hold it alone; tests that look at times hold it together.
+static CORES: RwLock<()> = RwLock::new(());
+
+fn cores_shared() -> RwLockReadGuard<'static, ()> {
+    CORES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn cores_alone() -> RwLockWriteGuard<'static, ()> {
+    CORES.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -30,6 +42,7 @@ fn origin(law: Law, fault: &str) -> (SocketAddr, Shard) {
         index: 0,
         law,
         servers: 0,
+        discipline: Discipline::Fifo,
         faults: faults.into_iter().collect(),
         seed: 1,
         body_bytes: 16,
@@ -43,7 +56,10 @@ fn origin(law: Law, fault: &str) -> (SocketAddr, Shard) {
 
 /// A server that does what `serve` says with every connection.
 fn server(serve: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // The library's own queue of 128 would lose the first segments of a burst for a second.
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = TcpListener::from(bind(loopback, 1024, Sharing::Exclusive).unwrap());
+    listener.set_nonblocking(false).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -99,6 +115,7 @@ fn times(ended: &Ended, quantile: f64) -> f64 {
 
 #[test]
 fn b139_a_stall_is_in_the_mean_and_in_the_quantiles() {
+    let _cores = cores_shared();
     // 5 s of a run of 10 s: the mean is S^2 / (2 T), p75 is S - T / 4.
     let (address, _origin) = origin(Law::Fixed(ms(50)), "stall@2.5s..7.5s");
     let mut target = target(address, 100.0, 10.0);
@@ -122,6 +139,7 @@ fn b139_a_stall_is_in_the_mean_and_in_the_quantiles() {
 
 #[test]
 fn b142_an_impossible_rate_ends_in_time_and_says_that_it_was_not_reached() {
+    let _cores = cores_alone();
     let (address, _origin) = origin(Law::Fixed(ms(1)), "");
     let url = format!("http://{address}/");
     let begun = std::time::Instant::now();
@@ -156,7 +174,8 @@ fn b142_an_impossible_rate_ends_in_time_and_says_that_it_was_not_reached() {
 
 #[test]
 fn b143_without_answers_there_are_no_numbers_and_no_success() {
-    let closing = server(|stream| drop(stream));
+    let _cores = cores_shared();
+    let closing = server(drop);
     let words = ["--rate", "50", "--duration", "1s", "--connections", "4"];
     let output = loadgen(
         &[
@@ -185,8 +204,11 @@ fn b143_without_answers_there_are_no_numbers_and_no_success() {
     }
 }
 
-/// An origin of threads that answers by the request's number; `None` leaves it without an answer.
-fn answering(answer: fn(u64) -> Option<&'static str>) -> SocketAddr {
+/// What a request of a number is answered; `None` leaves it without an answer.
+type Answer = fn(u64) -> Option<&'static str>;
+
+/// An origin of threads that answers by the request's number.
+fn answering(answer: Answer) -> SocketAddr {
     server(move |mut stream| {
         let mut buffer = [0u8; 4096];
         loop {
@@ -215,6 +237,7 @@ const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[test]
 fn b144_a_timeout_has_the_latency_of_its_age() {
+    let _cores = cores_shared();
     let address = answering(|id| (id % 10 != 3).then_some(GOOD));
     let mut target = target(address, 100.0, 5.0);
     target.timeout = Duration::from_secs(1);
@@ -241,6 +264,7 @@ fn b144_a_timeout_has_the_latency_of_its_age() {
 
 #[test]
 fn b145_what_is_in_flight_at_the_end_is_waited_for_and_accounted() {
+    let _cores = cores_shared();
     let address = answering(|id| (id < 10).then_some(GOOD));
     let mut target = target(address, 10.0, 2.0);
     target.timeout = Duration::from_secs(2);
@@ -262,7 +286,8 @@ fn b145_what_is_in_flight_at_the_end_is_waited_for_and_accounted() {
 
 #[test]
 fn b146_errors_are_not_throughput() {
-    let answers: [(fn(u64) -> Option<&'static str>, f64); 3] = [
+    let _cores = cores_shared();
+    let answers: [(Answer, f64); 3] = [
         (
             |_| Some("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"),
             0.0,
@@ -300,6 +325,7 @@ fn b146_errors_are_not_throughput() {
 
 #[test]
 fn b147_too_few_connections_are_flagged() {
+    let _cores = cores_shared();
     let (address, _origin) = origin(Law::Fixed(ms(500)), "");
     let words = [
         "--rate",
@@ -328,6 +354,7 @@ fn b147_too_few_connections_are_flagged() {
 
 #[test]
 fn b148_every_rate_is_kept_and_the_gaps_follow_the_schedule() {
+    let _cores = cores_shared();
     let (address, _origin) = origin(Law::Fixed(ms(1)), "");
     for (rate, process) in [
         (70.0, Process::Constant),
@@ -384,6 +411,7 @@ fn lags(samples: &[Sample]) -> Vec<u64> {
 
 #[test]
 fn b150_connections_are_counted_and_a_limit_is_named() {
+    let _cores = cores_shared();
     // Asked for more than the process may open: one line before anything is sent.
     let (address, _origin) = origin(Law::Fixed(ms(1)), "");
     let line = format!(
@@ -468,6 +496,7 @@ fn loadgen_empty() -> Histogram<u64> {
 
 #[test]
 fn a_generator_without_cpu_says_invalid() {
+    let _cores = cores_alone();
     // Burners that never sleep share the generator's only core with it.
     static STOP: AtomicU64 = AtomicU64::new(0);
     let core = evenkeel_runtime::allowed_cores()[0];

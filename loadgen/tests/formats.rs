@@ -14,7 +14,7 @@ use loadgen::formats::hgrm;
 use loadgen::formats::hlog::{Reader, Writer};
 use loadgen::formats::merge::{Intervals, Merge};
 use loadgen::origin::{OriginConfig, spawn};
-use loadgen_scenario::{Fault, Law};
+use loadgen_scenario::{Discipline, Fault, Law};
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
 
@@ -270,6 +270,7 @@ fn a_run_writes_files_whose_totals_are_the_reports() {
         index: 0,
         law: Law::Fixed(Duration::from_micros(500)),
         servers: 0,
+        discipline: Discipline::Fifo,
         faults: vec![Fault::parse("error:0.2").unwrap()],
         seed: 1,
         body_bytes: 16,

@@ -6,7 +6,7 @@ use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_u
 use hdrhistogram::Histogram;
 use loadgen::client::{Class, Ended, Keep, Patience, Target, run};
 use loadgen::origin::{OriginConfig, spawn};
-use loadgen_scenario::{Fault, Law, Process};
+use loadgen_scenario::{Discipline, Fault, Law, Process};
 
 const STALL_S: f64 = 1.4;
 const RUN_S: f64 = 30.0;
@@ -18,6 +18,7 @@ fn measure() -> Ended {
         index: 0,
         law: Law::Fixed(Duration::from_micros(100)),
         servers: 0,
+        discipline: Discipline::Fifo,
         faults: vec![Fault::parse("stall@10s..11.4s").unwrap()],
         seed: 1,
         body_bytes: 16,

@@ -81,6 +81,15 @@ impl Origin {
         };
         let work = self.service.of_request(self.seed, request).as_secs_f64();
         let work = Duration::from_secs_f64(work * factor);
+        // A stall that began meanwhile holds finished work back, too.
+        let done = start + work;
+        let at_end = self
+            .faults
+            .effect(done - Instant::ZERO, self.seed, request, server);
+        let done = match at_end {
+            Effect::Hold(until) => Instant::ZERO + until,
+            _ => done,
+        };
         match &mut self.queue {
             Queue::Sharing(sharing) => {
                 sharing.join(id, work, now);
@@ -88,11 +97,11 @@ impl Origin {
             }
             Queue::Fifo(free_at) => {
                 free_at.pop();
-                free_at.push(Reverse((start + work, server)));
+                free_at.push(Reverse((done, server)));
             }
             Queue::None => {}
         }
-        Reply::Answer(self.note(start + work))
+        Reply::Answer(self.note(done))
     }
 
     fn note(&mut self, end: Instant) -> Instant {
