@@ -1,10 +1,12 @@
 //! Requests through the real engine to scripted origins: what arrives, what comes back, what breaks.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use socket2::{Domain, Socket, Type};
 
 use evenkeel_tests::{Engine, ask, connect, get, header, origin, read_head, until};
 
@@ -24,11 +26,12 @@ fn engine(endpoints: &[SocketAddr], more: &str) -> Engine {
     Engine::start("", "", endpoints, more)
 }
 
-fn closed_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+/// A port that nobody listens on and nobody else is given while the socket lives.
+fn closed_port() -> (SocketAddr, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&loopback.into()).unwrap();
+    (socket.local_addr().unwrap().as_socket().unwrap(), socket)
 }
 
 /// Status line and reason of a refusal.
@@ -150,13 +153,14 @@ fn answers_without_a_body_leave_the_connection_usable() {
 #[test]
 fn what_breaks_at_the_endpoint_has_its_reason() {
     let reset = origin(|mut stream, _| drop(read_head(&mut stream)));
+    let (closed, _kept) = closed_port();
     let garbage = answering(b"SSH-2.0-x\r\n\r\n");
     let silent = origin(|mut stream, _| {
         let _ = read_head(&mut stream);
         let _ = stream.read(&mut [0]);
     });
     for (endpoint, more, expected) in [
-        (closed_port(), "", (502, "upstream-connect")),
+        (closed, "", (502, "upstream-connect")),
         (reset, "", (502, "upstream-reset")),
         (garbage, "", (502, "upstream-protocol")),
         (

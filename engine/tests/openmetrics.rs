@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use evenkeel::serve::{self, ServeError};
 use evenkeel::{Plan, config};
+use socket2::{Domain, Socket, Type};
 
 /// Longer than anything here takes, shorter than a hung test is a nuisance.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -225,11 +226,11 @@ fn value(families: &BTreeMap<String, Family>, family: &str, wanted: &[(&str, &st
 #[test]
 fn metrics_are_valid_openmetrics_and_count_what_happened() {
     let up = endpoint();
-    // Bound and never accepting anything: closed, so that a connection is refused.
-    let down = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    // Bound and not listening: a connection is refused, and nobody else is given the port.
+    let closed = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    closed.bind(&loopback.into()).unwrap();
+    let down = closed.local_addr().unwrap().as_socket().unwrap();
     let text = format!(
         "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
          [[route]]\npath_prefix = \"/down\"\nupstream = \"down\"\n\
