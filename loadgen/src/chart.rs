@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use hdrhistogram::Histogram;
+
 const WIDTH: f64 = 880.0;
 const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 62.0;
@@ -284,6 +286,40 @@ pub(crate) fn escape(text: &str) -> String {
         .replace('<', "&lt;")
         .replace('>', "&gt;")
         .replace('"', "&quot;")
+}
+
+const QUANTILES: [f64; 22] = [
+    0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98, 0.985, 0.99,
+    0.995, 0.998, 0.999, 0.9995, 0.9999,
+];
+
+/// 1 / (1 - quantile) and milliseconds, as far as there are values to speak of.
+pub(crate) fn quantile_curve(times: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let most = 1.0 - 1.0 / times.len().max(1) as f64;
+    let shown = QUANTILES.into_iter().filter(|q| *q <= most);
+    shown
+        .map(|q| (1.0 / (1.0 - q), times.value_at_quantile(q) as f64 / 1e6))
+        .collect()
+}
+
+/// For such curves.
+pub(crate) fn quantile_axis(series: &[Series<'_>]) -> Axis<'static> {
+    let points = series.iter().flat_map(|s| &s.points);
+    let reach = points.map(|point| point.0).fold(1.0, f64::max);
+    let ticks = [
+        (1.0, "0"),
+        (2.0, "50 %"),
+        (10.0, "90 %"),
+        (100.0, "99 %"),
+        (1e3, "99.9 %"),
+        (1e4, "99.99 %"),
+    ];
+    let shown = ticks.into_iter().filter(|(at, _)| *at <= reach * 1.01);
+    Axis {
+        label: "quantile",
+        scale: Scale::Log,
+        ticks: shown.map(|(at, text)| (at, text.to_owned())).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_u
 use loadgen_scenario::{Discipline, Fault, Law};
 
 use crate::demo;
+use crate::experiment;
 use crate::origin::{self, OriginConfig};
 use crate::selftest;
 use crate::simulate;
@@ -59,6 +60,9 @@ enum Command {
     },
     /// A study or a scenario in virtual time; the same words give the same bytes on any machine
     Sim(SimArgs),
+    /// A question answered on the wire, in blocks, beside the machine's own noise; a session that was
+    /// cut goes on when it is asked again
+    Experiment(ExperimentArgs),
     /// The engine of the demo: configuration on standard input
     #[command(hide = true)]
     Engine,
@@ -111,6 +115,34 @@ struct SimArgs {
     #[arg(long, value_enum, default_value = "text")]
     format: SimFormat,
     /// Write report.json, report.html and figures there
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct ExperimentArgs {
+    /// What `--list` names
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// One line for every experiment
+    #[arg(long)]
+    list: bool,
+    /// Shorter runs, fewer blocks and no pilot: minutes instead of an hour
+    #[arg(long)]
+    quick: bool,
+    /// per-loop, shared, exchange, shared-inflight, shared-latency, round-robin, random: the first is
+    /// what the others are compared with [default: per-loop,shared]
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Loops of the engine
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    loops: u32,
+    /// Blocks that have to count, and no pilot; each has two runs of every arm
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    blocks: Option<u32>,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..1 << 32))]
+    seed: u64,
+    /// Where session, report.json and report.html go [default: evenkeel-NAME]
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -170,6 +202,7 @@ pub fn main() -> ExitCode {
             })
         }
         Command::Sim(args) => sim_command(&args),
+        Command::Experiment(args) => experiment_command(args),
         Command::Engine => engine_command(),
         Command::Run(args) => run::run_command(&args).map(|(code, _)| code),
         Command::Origin(args) => origin_command(&args),
@@ -230,6 +263,22 @@ pub(crate) fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure
         .map_err(|error| Failure::runtime(format!("{}: cannot write: {error}", path.display())))
 }
 
+fn experiment_command(args: ExperimentArgs) -> Result<ExitCode, Failure> {
+    if args.list {
+        print!("{}", experiment::list());
+        return Ok(ExitCode::SUCCESS);
+    }
+    experiment::run(&experiment::Options {
+        name: args.name.unwrap_or_default(),
+        quick: args.quick,
+        arms: args.arms,
+        loops: args.loops,
+        blocks: args.blocks,
+        seed: args.seed,
+        out: args.out,
+    })
+}
+
 fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
     let scenario = args
         .scenario
@@ -260,6 +309,7 @@ fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
             faults: args.faults.clone(),
             seed: args.seed,
             body_bytes: args.body_bytes,
+            start: None,
         };
         let config = match &scenario {
             None => config,

@@ -173,6 +173,7 @@ fn start_origins(seed: u64) -> Result<(Shard, Vec<std::net::SocketAddr>), Failur
             faults: Vec::new(),
             seed,
             body_bytes: 128,
+            start: None,
         };
         origins.push((config, socket));
     }

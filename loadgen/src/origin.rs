@@ -5,6 +5,7 @@
 //! whoever asked has gone. With processor sharing all requests are in service at once. The service time
 //! belongs to the request's id, so that every arm of an experiment does the same work.
 
+mod control;
 mod queue;
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,7 @@ use evenkeel_runtime::{
 use loadgen_scenario::fault::{Effect, Fault, Faults};
 use loadgen_scenario::{Discipline, Law};
 
+pub use control::ask;
 use queue::Queue;
 
 /// Requests to this path speak to the origin itself: `/.origin/fault?slow:10x`, `/.origin/stats`.
@@ -38,6 +40,8 @@ pub struct OriginConfig {
     pub faults: Vec<Fault>,
     pub seed: u64,
     pub body_bytes: usize,
+    /// What the times of its faults count from; `None` for when it begins to listen.
+    pub start: Option<Instant>,
 }
 
 struct Origin {
@@ -104,7 +108,7 @@ pub fn spawn_all(origins: Vec<(OriginConfig, OwnedFd)>) {
 
 fn spawn_member(config: OriginConfig, socket: OwnedFd, fleet: Rc<Fleet>, member: usize) {
     let origin = Rc::new(Origin {
-        start: now(),
+        start: config.start.unwrap_or_else(now),
         faults: RefCell::new(Faults::new(config.faults.clone())),
         changed: Event::new(),
         queue: Queue::new(config.servers as u32, config.discipline),

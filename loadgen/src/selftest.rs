@@ -102,6 +102,7 @@ impl Trial {
             faults: fault.map_err(Failure::runtime)?.into_iter().collect(),
             seed: SEED,
             body_bytes: 16,
+            start: None,
         };
         let origin = Shard::spawn(ShardConfig::default(), move || async move {
             origin::spawn(config, socket);

@@ -5,7 +5,6 @@
 
 mod ewma_weight;
 mod play;
-mod results;
 mod two_choices;
 
 use std::io::IsTerminal;
@@ -19,7 +18,7 @@ use indicatif::ProgressBar;
 use loadgen_scenario::Scenario;
 
 use crate::cli::{Failure, write};
-use results::Results;
+use crate::results::Results;
 
 /// What the command line says.
 pub(crate) struct Options<'a> {
@@ -51,6 +50,9 @@ pub(crate) enum Format {
 pub(crate) fn find_scenario(name: &str) -> Result<Scenario, Failure> {
     play::find(name)
 }
+
+/// Of every report of a simulation.
+const SCHEMA: &str = "loadgen.sim/1";
 
 /// A study with a name of its own.
 struct Study {

@@ -56,9 +56,24 @@ impl Analysis {
     /// "equivalent" wants the 90 % interval within `margin`.
     #[must_use]
     pub fn of(differences: &[f64], margin: f64, seed: u64) -> Analysis {
+        let mean = |pairs: &[usize]| {
+            pairs.iter().map(|&pair| differences[pair]).sum::<f64>() / pairs.len() as f64
+        };
+        Analysis::with(differences, mean, margin, seed)
+    }
+
+    /// The same with a `statistic` of its own for the interval, such as a quantile of everything that
+    /// the resampled pairs measured together; it is given the indices of the pairs that were drawn.
+    #[must_use]
+    pub fn with(
+        differences: &[f64],
+        statistic: impl FnMut(&[usize]) -> f64,
+        margin: f64,
+        seed: u64,
+    ) -> Analysis {
         let estimate = hodges_lehmann(differences);
         let p_value = wilcoxon(differences);
-        let resampled = bootstrap(differences, seed);
+        let resampled = bootstrap(differences.len(), statistic, seed);
         let between = |tail: f64| (at(&resampled, tail), at(&resampled, 1.0 - tail));
         let (interval_90, interval_99) = (between(0.05), between(0.005));
         let enough = differences.len() >= FEWEST_PAIRS;
@@ -147,18 +162,34 @@ pub fn wilcoxon(differences: &[f64]) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// Mean differences of resampled pairs, sorted.
-fn bootstrap(differences: &[f64], seed: u64) -> Vec<f64> {
+/// The statistic of resampled pairs, sorted.
+fn bootstrap(pairs: usize, mut statistic: impl FnMut(&[usize]) -> f64, seed: u64) -> Vec<f64> {
     let mut rng = Rng::stream(seed, 0x626f_6f74);
-    let count = differences.len() as u64;
-    let mut means: Vec<f64> = (0..if count == 0 { 0 } else { RESAMPLES })
+    let mut drawn = vec![0; pairs];
+    let mut values: Vec<f64> = (0..if pairs == 0 { 0 } else { RESAMPLES })
         .map(|_| {
-            let draw = |_| differences[rng.below(count) as usize];
-            (0..count).map(draw).sum::<f64>() / count as f64
+            drawn.fill_with(|| rng.below(pairs as u64) as usize);
+            statistic(&drawn)
         })
         .collect();
-    means.sort_by(f64::total_cmp);
-    means
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The two-sided p of `count` of `total` coins on one side when each falls there with probability
+/// `chance`: the sum of all outcomes that are no likelier.
+#[must_use]
+pub fn binomial(count: u64, total: u64, chance: f64) -> f64 {
+    let mut log = total as f64 * (1.0 - chance).ln();
+    let mut likelihoods = vec![log];
+    for heads in 1..=total {
+        log += ((total - heads + 1) as f64 / heads as f64).ln();
+        log += chance.ln() - (1.0 - chance).ln();
+        likelihoods.push(log);
+    }
+    let seen = likelihoods[count.min(total) as usize] + 1e-9;
+    let tail = likelihoods.iter().filter(|log| **log <= seen);
+    tail.map(|log| log.exp()).sum::<f64>().min(1.0)
 }
 
 /// Pairs that find a difference of `effect` (a part, 0.1 for 10 %) with 90 % probability when single
@@ -186,6 +217,24 @@ mod tests {
         assert!((wilcoxon(&[1.0, 2.0, 3.0, 4.0, 5.0]) - 2.0 / 32.0).abs() < 1e-12);
         // Ties share their mean rank: all eight signs of three equal values, two of them extreme.
         assert!((wilcoxon(&[1.0, 1.0, 1.0]) - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn coins_are_counted_exactly() {
+        // 8 of 10: 1, 10 and 45 of 1024 on each side.
+        assert!((binomial(8, 10, 0.5) - 112.0 / 1024.0).abs() < 1e-9);
+        assert!((binomial(5, 10, 0.5) - 1.0).abs() < 1e-9);
+        assert_eq!(binomial(0, 0, 0.5), 1.0);
+        // A third: 0 of 6 has (2/3)^6; the outcomes no likelier are 4, 5, 6 and itself.
+        let exact = (64.0 + 60.0 + 12.0 + 1.0) / 729.0;
+        assert!((binomial(0, 6, 1.0 / 3.0) - exact).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_statistic_of_its_own_is_given_the_pairs_that_were_drawn() {
+        let differences = [0.1; 9];
+        let analysis = Analysis::with(&differences, |pairs| pairs.len() as f64, MARGIN, 1);
+        assert_eq!(analysis.interval_90, (9.0, 9.0));
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn origin(law: Law, fault: &str) -> (SocketAddr, Shard) {
         faults: faults.into_iter().collect(),
         seed: 1,
         body_bytes: 16,
+        start: None,
     };
     let shard = Shard::spawn(ShardConfig::default(), move || async move {
         spawn(config, socket);

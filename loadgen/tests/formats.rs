@@ -274,6 +274,7 @@ fn a_run_writes_files_whose_totals_are_the_reports() {
         faults: vec![Fault::parse("error:0.2").unwrap()],
         seed: 1,
         body_bytes: 16,
+        start: None,
     };
     let _origin = Shard::spawn(ShardConfig::default(), move || async move {
         spawn(config, socket);

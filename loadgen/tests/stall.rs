@@ -22,6 +22,7 @@ fn measure() -> Ended {
         faults: vec![Fault::parse("stall@10s..11.4s").unwrap()],
         seed: 1,
         body_bytes: 16,
+        start: None,
     };
     let _origin = Shard::spawn(ShardConfig::default(), move || async move {
         spawn(config, socket);

@@ -37,6 +37,8 @@ impl Run {
             }
             if let Some(endpoint) = record.endpoint {
                 phase.picks[endpoint as usize] += 1;
+            }
+            if record.class != Class::Refused {
                 phase.responses.push(record.response);
             }
             match record.class {
@@ -106,7 +108,7 @@ impl Phase {
         self.requests() + self.refused
     }
 
-    /// Requests that an endpoint got.
+    /// Requests that were tried at an endpoint.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.responses.len() as u64

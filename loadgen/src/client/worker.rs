@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
-use evenkeel_base::{Duration, Instant};
+use evenkeel_base::{Duration, Instant, Rng};
 use evenkeel_http1::Headers;
 use evenkeel_runtime::{Event, TcpStream, now, sleep_until, spawn_local, timeout_at};
 use loadgen_scenario::{Arrivals, Process};
@@ -72,6 +72,7 @@ struct Worker {
     record: RefCell<Record>,
     queue: RefCell<VecDeque<Job>>,
     idle: RefCell<Vec<Rc<Seat>>>,
+    rng: RefCell<Rng>,
     /// Requests taken up and not over.
     active: Cell<usize>,
     over: Event,
@@ -105,6 +106,7 @@ pub(crate) async fn work(plan: Plan) -> Harvest {
         record: RefCell::new(Record::new(plan.keep).open_for(plan.timeout)),
         queue: RefCell::new(VecDeque::with_capacity(4096)),
         idle: RefCell::new(Vec::new()),
+        rng: RefCell::new(Rng::stream(plan.seed ^ 0x7365_6174, u64::from(plan.thread))),
         active: Cell::new(0),
         over: Event::new(),
         closing: Cell::new(false),
@@ -165,8 +167,7 @@ impl Worker {
     }
 
     fn offer(&self, job: Job) {
-        let seat = self.idle.borrow_mut().pop();
-        if let Some(seat) = seat {
+        if let Some(seat) = self.idle_seat() {
             seat.job.set(Some(job));
             seat.wake.notify_all();
             return;
@@ -178,6 +179,14 @@ impl Worker {
             drop(queue);
             self.note(job, None, None, Class::Unfinished, 0, None);
         }
+    }
+
+    /// Any of the idle connections, each as likely: users are many, and a target that gives its
+    /// connections to loops should see all of them.
+    fn idle_seat(&self) -> Option<Rc<Seat>> {
+        let mut idle = self.idle.borrow_mut();
+        let count = idle.len() as u64;
+        (count > 0).then(|| idle.swap_remove(self.rng.borrow_mut().below(count) as usize))
     }
 
     /// Waits for what is under way, at most one timeout; the rest is recorded as unfinished.

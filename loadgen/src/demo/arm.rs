@@ -1,9 +1,7 @@
 //! One arm of the demo: a fresh engine, the phases one after another, and what the client saw.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,10 +15,13 @@ use loadgen_scenario::Process;
 
 use super::report::{ArmResult, Gray, Healed, Onset, Plot, Quantiles, TimePoint};
 use super::{CONNECTIONS, ENDPOINTS, GRAY, GRAY_FACTOR, RATE};
+use crate::chart;
 use crate::cli::Failure;
 use crate::client::{self, Class, Ended, Keep, LagLimit, Patience, Sample, Target};
+use crate::engine::Engine;
 use crate::host::{self, Host};
 use crate::measurement::{self, Evidence};
+use crate::origin;
 
 /// Sends this late have no place in a VALID arm: 5 % of the scenario's p50 and 10 % of its healthy p99.
 const LAG_LIMITS: [LagLimit; 2] = [
@@ -127,7 +128,7 @@ pub(crate) fn run(
         heals: arm.heals,
         begin: measured,
         end: measured + arm.measured(phases),
-        engine: engine.child.id(),
+        engine: engine.id(),
         bar: setting.bar.clone(),
         over: Arc::clone(&over),
     };
@@ -213,72 +214,9 @@ impl Control {
 
 /// Speaks to an origin's control path.
 fn set_fault(origin: SocketAddr, fault: &str) -> Result<(), Failure> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(origin)?;
-        stream.set_read_timeout(Some(time::Duration::from_secs(5)))?;
-        let head = format!(
-            "POST /.origin/fault?{fault} HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes())?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    match ask() {
-        Ok(answer) if answer.starts_with("HTTP/1.1 200") => Ok(()),
-        Ok(answer) => Err(Failure::runtime(format!(
-            "the origin refused the fault: {answer}"
-        ))),
-        Err(error) => Err(Failure::runtime(format!(
-            "cannot reach the origin {origin}: {error}"
-        ))),
-    }
-}
-
-/// An engine in a process of its own; killed when dropped.
-struct Engine {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Engine {
-    fn start(configuration: &str) -> Result<Engine, Failure> {
-        let program = std::env::current_exe().map_err(Failure::runtime)?;
-        let mut child = Command::new(program)
-            .arg("engine")
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| Failure::runtime(format!("cannot start the engine: {error}")))?;
-        let stdin = child.stdin.take();
-        let written = stdin.map(|mut pipe| pipe.write_all(configuration.as_bytes()));
-        let lines = child.stderr.take().map(|pipe| BufReader::new(pipe).lines());
-        let mut seen = Vec::new();
-        for line in lines.into_iter().flatten().map_while(Result::ok) {
-            if let Some((_, address)) = line.split_once("listening on ")
-                && let Ok(address) = address.trim().parse()
-            {
-                return Ok(Engine { child, address });
-            }
-            seen.push(line);
-        }
-        let _ = child.kill();
-        let _ = child.wait();
-        let why = if matches!(written, Some(Ok(()))) {
-            seen.join("; ")
-        } else {
-            "no pipe".into()
-        };
-        Err(Failure::runtime(format!("the engine did not start: {why}")))
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // Nothing is under way any more: the run has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    origin::ask(origin, &format!("fault?{fault}"))
+        .map(drop)
+        .map_err(Failure::runtime)
 }
 
 fn summarise(
@@ -339,8 +277,8 @@ fn summarise(
     };
     let plot = Plot {
         name: arm.name.into(),
-        healthy: curve(&healthy_times),
-        gray: curve(&gray_times),
+        healthy: chart::quantile_curve(&healthy_times),
+        gray: chart::quantile_curve(&gray_times),
         timeline: timeline(samples),
         onset_s: onset.as_secs_f64(),
         recovery_s: recovery.as_secs_f64(),
@@ -388,15 +326,6 @@ fn seconds_to_return(samples: &[Sample], recovery: Duration) -> Option<f64> {
         from += step;
     }
     None
-}
-
-fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
-    let quantiles = [
-        0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.965, 0.98, 0.985,
-        0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999,
-    ];
-    let point = |&q: &f64| (1.0 / (1.0 - q), histogram.value_at_quantile(q) as f64 / 1e6);
-    quantiles.iter().map(point).collect()
 }
 
 fn timeline(samples: &[Sample]) -> Vec<TimePoint> {

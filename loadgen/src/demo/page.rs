@@ -99,20 +99,9 @@ fn quantiles(plots: &[Plot]) -> String {
             dashed: true,
         });
     }
-    let tick = |at: f64, text: &str| (at, text.to_owned());
     Chart {
         title: "Response time by quantile",
-        x: Axis {
-            label: "quantile",
-            scale: Scale::Log,
-            ticks: vec![
-                tick(1.0, "0"),
-                tick(2.0, "50 %"),
-                tick(10.0, "90 %"),
-                tick(100.0, "99 %"),
-                tick(1000.0, "99.9 %"),
-            ],
-        },
+        x: chart::quantile_axis(&series),
         y: Axis {
             label: "response time, ms",
             scale: Scale::Log,

@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use hdrhistogram::Histogram;
-
 use super::{Report, text};
 use crate::chart::{self, Area, Axis, Chart, Scale, Series, escape};
 use crate::client::{Ended, Seconds, Tag, histogram};
@@ -55,19 +53,6 @@ fn section(out: &mut String, title: &str, chart: &str) {
     let _ = write!(out, "<h2>{title}</h2>{chart}");
 }
 
-const QUANTILES: [f64; 16] = [
-    0.0, 0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999,
-];
-
-/// As far as there are values to speak of.
-fn curve(times: &Histogram<u64>) -> Vec<(f64, f64)> {
-    let most = 1.0 - 1.0 / times.len().max(1) as f64;
-    let shown = QUANTILES.into_iter().filter(|q| *q <= most);
-    shown
-        .map(|q| (1.0 / (1.0 - q), times.value_at_quantile(q) as f64 / 1e6))
-        .collect()
-}
-
 fn quantiles(ended: &Ended) -> String {
     let record = &ended.record;
     let lines = [
@@ -81,33 +66,15 @@ fn quantiles(ended: &Ended) -> String {
         .filter(|(_, (_, times))| !times.is_empty())
         .map(|(colour, (name, times))| Series {
             name,
-            points: curve(times),
+            points: chart::quantile_curve(times),
             colour: [4, 3, 1, 5][colour],
             dashed: colour == 3,
         })
         .collect();
-    let tick = |at: f64, text: &str| (at, text.to_owned());
-    let reach = series
-        .iter()
-        .flat_map(|s| &s.points)
-        .map(|p| p.0)
-        .fold(1.0, f64::max);
-    let ticks = [
-        tick(1.0, "0"),
-        tick(2.0, "50 %"),
-        tick(10.0, "90 %"),
-        tick(100.0, "99 %"),
-        tick(1e3, "99.9 %"),
-        tick(1e4, "99.99 %"),
-    ];
     let y = chart::log_ticks(&series);
     Chart {
         title: "Response time by quantile",
-        x: Axis {
-            label: "quantile",
-            scale: Scale::Log,
-            ticks: ticks.into_iter().filter(|(at, _)| *at <= reach).collect(),
-        },
+        x: chart::quantile_axis(&series),
         y: Axis {
             label: "ms",
             scale: Scale::Log,
@@ -130,7 +97,7 @@ fn spread(seconds: &Seconds) -> Vec<Area> {
         for second in seconds.len() * index / PARTS..seconds.len() * (index + 1) / PARTS {
             seconds.fill(second, Tag::Lat, &mut times);
         }
-        curve(&times)
+        chart::quantile_curve(&times)
     };
     let parts: Vec<Vec<(f64, f64)>> = (0..PARTS).map(part).collect();
     let shortest = parts.iter().map(Vec::len).min().unwrap_or(0);

@@ -6,9 +6,9 @@ use loadgen_sim::Mean;
 use loadgen_sim::ewma_weight::{Observed, Weigher, observe};
 use serde_json::json;
 
-use super::results::{Figure, Results, Table, mean_json, plus_minus};
 use super::{Options, in_parallel};
 use crate::chart::{Axis, Chart, Scale, Series};
+use crate::results::{Figure, Results, Table, mean_json, plus_minus};
 
 pub(super) const TITLE: &str = "How a latency mean should weigh its samples: noise against speed";
 
@@ -123,6 +123,7 @@ pub(super) fn run(options: &Options<'_>) -> Results {
     let figures =
         figures.map(|(measure, scale, name, title)| figure(&rows, measure, scale, name, title));
     Results {
+        schema: super::SCHEMA,
         name: "ewma-weight".into(),
         title: TITLE.into(),
         command: options.command("ewma-weight", &seeds),

@@ -8,10 +8,10 @@ use loadgen_scenario::{LIBRARY, Scenario};
 use loadgen_sim::{Chooser, Mean, Measures, World};
 use serde_json::json;
 
-use super::results::{Figure, Results, Table, mean_json, plus_minus};
 use super::{Options, in_parallel};
 use crate::chart::{Axis, Chart, Scale, Series};
 use crate::cli::Failure;
+use crate::results::{Figure, Results, Table, mean_json, plus_minus};
 
 /// One way to choose.
 #[derive(Clone, Copy, PartialEq)]
@@ -262,6 +262,7 @@ fn results(
         Vec::new()
     };
     Results {
+        schema: super::SCHEMA,
         name: scenario.name.clone(),
         title: scenario.title.clone(),
         command: options.command(options.name.unwrap_or_default(), seeds),

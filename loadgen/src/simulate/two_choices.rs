@@ -3,9 +3,9 @@
 use loadgen_sim::{Counts, Mean, Strategy, Throw};
 use serde_json::json;
 
-use super::results::{Figure, Results, Table, mean_json, plus_minus};
 use super::{Options, in_parallel};
 use crate::chart::{Axis, Chart, Scale, Series};
+use crate::results::{Figure, Results, Table, mean_json, plus_minus};
 
 pub(super) const TITLE: &str =
     "What a choice is worth: the fullest endpoint, with live and with stale counts";
@@ -42,6 +42,7 @@ pub(super) fn run(options: &Options<'_>) -> Results {
     let tables = Counts::ALL.map(|counts| table(&rows, counts));
     let figures = Counts::ALL.map(|counts| figure(&rows, counts));
     Results {
+        schema: super::SCHEMA,
         name: "two-choices".into(),
         title: TITLE.into(),
         command: options.command("two-choices", &seeds),

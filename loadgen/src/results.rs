@@ -1,4 +1,4 @@
-//! What a study found: as text, JSON, a page and figures.
+//! What a study or an experiment found: as text, JSON, a page and figures.
 
 use std::fmt::Write as _;
 
@@ -8,36 +8,38 @@ use serde_json::{Value, json};
 use crate::chart::{self, Chart, escape};
 use crate::demo::page;
 
-pub(super) struct Results {
-    pub(super) name: String,
-    pub(super) title: String,
+pub(crate) struct Results {
+    /// Of report.json.
+    pub(crate) schema: &'static str,
+    pub(crate) name: String,
+    pub(crate) title: String,
     /// The words that repeat it.
-    pub(super) command: String,
+    pub(crate) command: String,
     /// What was asked and how, in a sentence or two.
-    pub(super) setting: String,
-    pub(super) tables: Vec<Table>,
+    pub(crate) setting: String,
+    pub(crate) tables: Vec<Table>,
     /// Sentences that follow from the numbers.
-    pub(super) findings: Vec<String>,
-    pub(super) figures: Vec<Figure>,
+    pub(crate) findings: Vec<String>,
+    pub(crate) figures: Vec<Figure>,
     /// The numbers, for machines.
-    pub(super) data: Value,
+    pub(crate) data: Value,
 }
 
-pub(super) struct Table {
-    pub(super) title: String,
-    pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
-pub(super) struct Figure {
-    pub(super) name: String,
-    pub(super) title: String,
-    pub(super) inline: String,
-    pub(super) file: String,
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) inline: String,
+    pub(crate) file: String,
 }
 
 impl Figure {
-    pub(super) fn new(name: &str, chart: &Chart<'_>) -> Figure {
+    pub(crate) fn new(name: &str, chart: &Chart<'_>) -> Figure {
         Figure {
             name: name.to_owned(),
             title: chart.title.to_owned(),
@@ -48,9 +50,9 @@ impl Figure {
 }
 
 impl Results {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
-            "schema": "loadgen.sim/1",
+            "schema": self.schema,
             "name": self.name,
             "title": self.title,
             "command": self.command,
@@ -61,7 +63,7 @@ impl Results {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut out = format!("{}\n{}\n", self.title, self.setting);
         for table in &self.tables {
             let _ = write!(out, "\n{}\n{}", table.title, table.text());
@@ -74,7 +76,7 @@ impl Results {
         out
     }
 
-    pub(super) fn page(&self) -> String {
+    pub(crate) fn page(&self) -> String {
         let mut out = format!(
             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\
@@ -99,7 +101,7 @@ impl Results {
 }
 
 impl Table {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             let head = self.columns[column].chars().count();
@@ -135,7 +137,7 @@ impl Table {
 }
 
 /// A mean with its 95 % interval, to so many digits after the point.
-pub(super) fn plus_minus(mean: Option<Mean>, digits: usize) -> String {
+pub(crate) fn plus_minus(mean: Option<Mean>, digits: usize) -> String {
     let Some(mean) = mean else {
         return "never".into();
     };
@@ -149,7 +151,7 @@ pub(super) fn plus_minus(mean: Option<Mean>, digits: usize) -> String {
     text
 }
 
-pub(super) fn mean_json(mean: Option<Mean>) -> Value {
+pub(crate) fn mean_json(mean: Option<Mean>) -> Value {
     match mean {
         None => Value::Null,
         Some(mean) => json!({
