@@ -83,6 +83,17 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// As many event loops as this, in turn on the cores that the configuration has chosen. More loops
+    /// than cores serve experiments on the placement of state; a proxy gains nothing from them.
+    #[must_use]
+    pub fn with_loops(mut self, loops: u32) -> Plan {
+        let cores = std::mem::take(&mut self.shards);
+        self.shards = cores.into_iter().cycle().take(loops as usize).collect();
+        self
+    }
+}
+
 fn cores(shards: &config::Shards) -> Result<Vec<Option<usize>>, PlanError> {
     let usable = evenkeel_runtime::allowed_cores();
     match shards {

@@ -65,7 +65,11 @@ enum Command {
     Experiment(ExperimentArgs),
     /// The engine of the demo: configuration on standard input
     #[command(hide = true)]
-    Engine,
+    Engine {
+        /// Event loops, also more than there are cores; one on each core without it
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+        loops: Option<u32>,
+    },
 }
 
 #[derive(Args)]
@@ -203,7 +207,7 @@ pub fn main() -> ExitCode {
         }
         Command::Sim(args) => sim_command(&args),
         Command::Experiment(args) => experiment_command(args),
-        Command::Engine => engine_command(),
+        Command::Engine { loops } => engine_command(loops),
         Command::Run(args) => run::run_command(&args).map(|(code, _)| code),
         Command::Origin(args) => origin_command(&args),
         Command::Merge(args) => logs::merge(&args),
@@ -247,10 +251,14 @@ fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Serves as the engine would, with the configuration from standard input.
-fn engine_command() -> Result<ExitCode, Failure> {
+fn engine_command(loops: Option<u32>) -> Result<ExitCode, Failure> {
     let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::runtime)?;
     let parsed = evenkeel::config::parse(&text, "demo").map_err(Failure::usage)?;
     let plan = evenkeel::Plan::new(&parsed.config).map_err(Failure::usage)?;
+    let plan = match loops {
+        None => plan,
+        Some(loops) => plan.with_loops(loops),
+    };
     evenkeel::serve::run(&plan).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,10 +18,13 @@ impl Engine {
         self.child.id()
     }
 
-    pub(crate) fn start(configuration: &str) -> Result<Engine, Failure> {
+    /// Starts it, with so many event loops when there are to be more than cores.
+    pub(crate) fn start(configuration: &str, loops: Option<u32>) -> Result<Engine, Failure> {
         let program = std::env::current_exe().map_err(Failure::runtime)?;
+        let words = loops.map(|loops| format!("--loops={loops}"));
         let mut child = Command::new(program)
             .arg("engine")
+            .args(words)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

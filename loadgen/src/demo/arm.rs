@@ -117,7 +117,7 @@ pub(crate) fn run(
     } = *setting;
     set_fault(endpoints[GRAY as usize], "off")?;
     let host = Host::observe();
-    let engine = Engine::start(&arm.configuration(endpoints, setting.shards))?;
+    let engine = Engine::start(&arm.configuration(endpoints, setting.shards), None)?;
     let start = now() + Duration::from_millis(100);
     let measured = start + phases.warmup;
     let over = Arc::new(AtomicBool::new(false));

@@ -261,7 +261,7 @@ fn told(a: &str, b: &str, compared: &[Compared]) -> Vec<String> {
         let by = c.shown(found.estimate);
         Some(match found.call {
             Call::Better | Call::Worse => {
-                format!("{name}: {b} is {} than {a}, by {by}.", found.call.name())
+                format!("{name}: {b} is {} than {a} ({by}).", found.call.name())
             }
             Call::Equivalent => format!("{name}: {b} and {a} are equivalent ({by})."),
             Call::Inconclusive => format!("{name}: {b} against {a} is inconclusive ({by})."),

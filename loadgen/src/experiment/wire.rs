@@ -61,7 +61,7 @@ impl Setup<'_> {
         }
         let start = now() + HEAD_START;
         let (_origins, addresses) = origins(scenario, self.seed, start)?;
-        let engine = Engine::start(&self.configuration(&addresses))?;
+        let engine = Engine::start(&self.configuration(&addresses), Some(self.loops))?;
         let host = Host::observe();
         let watch = Watch {
             origin: addresses[0],
@@ -84,10 +84,9 @@ impl Setup<'_> {
             let _ = write!(list, "\"{endpoint}\", ");
         }
         format!(
-            "[engine]\nshards = {}\nadmin = \"\"\n[state]\n{}\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+            "[engine]\nadmin = \"\"\n[state]\n{}\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
              [[route]]\nupstream = \"experiment\"\ntimeout = \"{}ms\"\n\
              [[upstream]]\nname = \"experiment\"\nendpoints = [{list}]\nbalance = \"{}\"\n",
-            self.loops,
             self.arm.state,
             self.scenario.client.timeout.as_millis(),
             self.arm.balance,
