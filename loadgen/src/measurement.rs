@@ -242,6 +242,9 @@ pub struct Request {
     pub headers: Vec<String>,
     /// A file.
     pub body: Option<String>,
+    /// Of the generator's threads; empty when they were not pinned.
+    #[serde(default)]
+    pub cores: Vec<usize>,
     pub timeout_ns: u64,
     pub warmup_ns: u64,
 }
@@ -305,7 +308,11 @@ pub fn report(description: &Description, ended: &Ended, host: &Host, steal: f64)
         seed: description.seed,
         request: description.request.clone(),
         schedule_hash: format!("{:016x}", ended.schedule_hash),
-        honesty: host.honesty(steal, ended.busy, ended.backlog, 0),
+        honesty: {
+            let mut honesty = host.honesty(steal, ended.busy, ended.backlog, 0);
+            honesty["pinned_cores"] = description.request.cores.clone().into();
+            honesty
+        },
     }
 }
 

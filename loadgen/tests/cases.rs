@@ -463,6 +463,7 @@ fn b151_values_out_of_range_are_counted_and_told() {
             response: Duration::from_nanos(ns),
             service: None,
             lag: None,
+            ttfb: None,
             class: Class::Ok,
             status: 200,
             origin: None,

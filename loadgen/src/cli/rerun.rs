@@ -86,6 +86,10 @@ fn words(report: &Report) -> Vec<String> {
     for header in &report.request.headers {
         words.extend(["--header".to_owned(), header.clone()]);
     }
+    if !report.request.cores.is_empty() {
+        let cores = report.request.cores.iter().map(usize::to_string);
+        words.extend(["--cores".to_owned(), cores.collect::<Vec<_>>().join(",")]);
+    }
     if let Some(body) = &report.request.body {
         words.extend(["--body".to_owned(), body.clone()]);
     }

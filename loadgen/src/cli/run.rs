@@ -55,6 +55,9 @@ pub(super) struct RunArgs {
     pub(super) warmup: Duration,
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) threads: u32,
+    /// The core of each thread, such as 2,3; without it the kernel moves them about
+    #[arg(long, value_delimiter = ',')]
+    pub(super) cores: Vec<usize>,
     #[arg(long, default_value = "GET", value_parser = method)]
     pub(super) method: String,
     /// A header line, "Name: value"
@@ -68,7 +71,7 @@ pub(super) struct RunArgs {
     /// What the run is held to, "p99<20ms", "errors<0.1%" or "rate>1500"; exit code 99 when missed
     #[arg(long = "slo", value_parser = Rule::parse)]
     pub(super) slo: Vec<Rule>,
-    /// Write report.json, latency.hgrm and latency.hlog there
+    /// Write report.json, report.html, latency.hgrm and latency.hlog there
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
 }
@@ -140,10 +143,11 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
         threads: args.threads,
         seed: args.seed,
         keep: Keep::Histograms,
-        cores: Vec::new(),
+        cores: args.cores.clone(),
         start: None,
         patience: Patience::default(),
     };
+    may_use(&target)?;
     fits(&target)?;
     reach(&target)?;
     let observed = Host::observe();
@@ -164,6 +168,7 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
                 .map(|line| line.trim_end().to_owned())
                 .collect(),
             body: args.body.as_ref().map(|path| path.display().to_string()),
+            cores: args.cores.clone(),
             timeout_ns: args.timeout.as_nanos(),
             warmup_ns: args.warmup.as_nanos(),
         },
@@ -181,6 +186,24 @@ pub(super) fn measure(args: &RunArgs) -> Result<Measurement, Failure> {
         report,
         ended,
     })
+}
+
+/// A core that is not there, or two threads on one, is a mistake that would only show in the lag.
+fn may_use(target: &Target) -> Result<(), Failure> {
+    let allowed = evenkeel_runtime::allowed_cores();
+    if let Some(core) = target.cores.iter().find(|core| !allowed.contains(core)) {
+        return Err(Failure::usage(format!(
+            "--cores: this process may not use core {core}; it may use {allowed:?}"
+        )));
+    }
+    if !target.cores.is_empty() && target.cores.len() != target.threads as usize {
+        return Err(Failure::usage(format!(
+            "--cores names {} cores for {} threads; give each thread its own",
+            target.cores.len(),
+            target.threads
+        )));
+    }
+    Ok(())
 }
 
 /// Files that a run opens beside its connections, generously.

@@ -21,6 +21,8 @@ pub(crate) struct Template {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) origin: Option<u16>,
+    /// When the head was there.
+    pub(crate) head_at: Instant,
     /// The connection may be used again.
     pub(crate) reusable: bool,
 }
@@ -81,6 +83,7 @@ async fn transfer(
         if head.is_interim() {
             continue;
         }
+        let head_at = now();
         let origin = headers.find(&bytes, b"x-origin");
         let origin = origin.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         drop(bytes);
@@ -89,6 +92,7 @@ async fn transfer(
         return Ok(Answer {
             status: head.status,
             origin,
+            head_at,
             reusable,
         });
     }

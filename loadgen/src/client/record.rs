@@ -64,6 +64,8 @@ pub struct Sample {
     pub service: Option<Duration>,
     /// How late the generator itself was; `None` when it was never sent.
     pub lag: Option<Duration>,
+    /// Sent to first byte of the answer; `None` without one.
+    pub ttfb: Option<Duration>,
     pub class: Class,
     /// Zero without an answer.
     pub status: u16,
@@ -205,6 +207,7 @@ mod tests {
             response: Duration::from_millis(response_ms),
             service: None,
             lag: None,
+            ttfb: None,
             class,
             status: if class == Class::Ok { 200 } else { 0 },
             origin: None,

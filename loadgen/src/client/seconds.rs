@@ -5,9 +5,11 @@
 //! pairs in a byte string of 2-3 bytes a pair. Compressing at once to the log's payload was the alternative;
 //! it costs the request path a pass over 25,000 buckets and must be undone to merge threads.
 //!
-//! Cost: a binary search and at most one short shift a recorded time. The vectors of a closed second
+//! Cost: a binary search and at most one short shift a recorded time; five times a request, six where the
+//! answer names its origin. The vectors of a closed second
 //! serve the next one; closing one allocates once. Memory: some kB a second, at most [`LIMIT`] seconds.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use evenkeel_base::Duration;
@@ -36,34 +38,57 @@ pub enum Tag {
     LatOk,
     /// Service times.
     Svc,
+    /// From the send to the first byte of the answer.
+    Ttfb,
     /// Send lag of the generator.
     Lag,
+    /// Times to establish a connection.
+    Conn,
     /// Response times of every class but `ok`; censored ones are lower bounds.
     Err,
+    /// Response times of what the origin of this number answered; below [`ORIGINS`].
+    At(u16),
 }
 
+/// Origins beyond have no series of their own.
+pub(super) const ORIGINS: u16 = 64;
+
 impl Tag {
-    pub const ALL: [Tag; 5] = [Tag::Lat, Tag::LatOk, Tag::Svc, Tag::Lag, Tag::Err];
+    const ALL: [Tag; 7] = [
+        Tag::Lat,
+        Tag::LatOk,
+        Tag::Svc,
+        Tag::Ttfb,
+        Tag::Lag,
+        Tag::Conn,
+        Tag::Err,
+    ];
 
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Tag::Lat => "lat",
             Tag::LatOk => "lat_ok",
             Tag::Svc => "svc",
+            Tag::Ttfb => "ttfb",
             Tag::Lag => "lag",
+            Tag::Conn => "conn",
             Tag::Err => "err",
-        }
+            Tag::At(origin) => return Cow::Owned(format!("lat@{origin}")),
+        })
     }
 
     /// The series it is made of: `lat` is not stored but added up.
-    const fn series(self) -> &'static [usize] {
+    fn series(self) -> [Option<usize>; 2] {
         match self {
-            Tag::Lat => &[OK, ERR],
-            Tag::LatOk => &[OK],
-            Tag::Svc => &[SVC],
-            Tag::Lag => &[LAG],
-            Tag::Err => &[ERR],
+            Tag::Lat => [Some(OK), Some(ERR)],
+            Tag::LatOk => [Some(OK), None],
+            Tag::Svc => [Some(SVC), None],
+            Tag::Ttfb => [Some(TTFB), None],
+            Tag::Lag => [Some(LAG), None],
+            Tag::Conn => [Some(CONN), None],
+            Tag::Err => [Some(ERR), None],
+            Tag::At(origin) => [Some(FIRST_ORIGIN + usize::from(origin)), None],
         }
     }
 }
@@ -72,6 +97,9 @@ const OK: usize = 0;
 const ERR: usize = 1;
 const SVC: usize = 2;
 const LAG: usize = 3;
+const TTFB: usize = 4;
+const CONN: usize = 5;
+const FIRST_ORIGIN: usize = 6;
 
 /// One point of a curve of response time over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +119,13 @@ pub struct Seconds {
     open: VecDeque<Second>,
     horizon: usize,
     spare: Vec<Second>,
+    /// A bit for each origin that answered.
+    origins: u64,
 }
 
-/// Pairs of bucket and count in order of bucket, for each series.
+/// Pairs of bucket and count in order of bucket, for each series, as far as there are any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Second([Vec<(u16, u32)>; 4]);
+struct Second(Vec<Vec<(u16, u32)>>);
 
 impl Default for Seconds {
     fn default() -> Seconds {
@@ -111,6 +141,7 @@ impl Seconds {
             open: VecDeque::new(),
             horizon: HORIZON,
             spare: Vec::new(),
+            origins: 0,
         }
     }
 
@@ -134,17 +165,35 @@ impl Seconds {
     }
 
     pub fn add(&mut self, sample: &Sample) {
-        let second = (sample.intended.as_nanos() / 1_000_000_000) as usize;
+        if let Some(origin) = sample.origin.filter(|origin| *origin < ORIGINS) {
+            self.origins |= 1 << origin;
+        }
+        self.change(sample.intended, |second| second.add(sample));
+    }
+
+    /// A connection that was established for what was due at `intended`, and how long it took.
+    pub fn add_connect(&mut self, intended: Duration, took: Duration) {
+        self.change(intended, |second| second.count(CONN, bucket_of(took), 1));
+    }
+
+    fn change(&mut self, intended: Duration, change: impl FnOnce(&mut Second)) {
+        let second = (intended.as_nanos() / 1_000_000_000) as usize;
         let second = second.min(LIMIT - 1);
         self.reach(second);
         let closed = self.closed.len();
         if let Some(bytes) = self.closed.get_mut(second) {
             let mut again = Second::decode(bytes);
-            again.add(sample);
+            change(&mut again);
             *bytes = again.encode();
         } else if let Some(open) = self.open.get_mut(second - closed) {
-            open.add(sample);
+            change(open);
         }
+    }
+
+    /// Everything that there are times of, perhaps.
+    pub fn tags(&self) -> impl Iterator<Item = Tag> {
+        let origins = (0..ORIGINS).filter(|origin| self.origins >> origin & 1 == 1);
+        Tag::ALL.into_iter().chain(origins.map(Tag::At))
     }
 
     /// Makes `second` exist and closes what is too old.
@@ -178,6 +227,7 @@ impl Seconds {
         while !self.open.is_empty() {
             self.close_oldest();
         }
+        self.origins |= other.origins;
         for second in 0..other.len() {
             let theirs = other.read(second);
             match self.closed.get_mut(second) {
@@ -195,8 +245,8 @@ impl Seconds {
     pub fn fill(&self, second: usize, tag: Tag, into: &mut Histogram<u64>) {
         into.reset();
         let second = self.read(second);
-        for &series in tag.series() {
-            for &(bucket, count) in &second.0[series] {
+        for series in tag.series().into_iter().flatten() {
+            for &(bucket, count) in second.0.get(series).into_iter().flatten() {
                 into.saturating_record_n(value_of(bucket), count.into());
             }
         }
@@ -232,9 +282,19 @@ impl Second {
         if let Some(lag) = sample.lag {
             self.count(LAG, bucket_of(lag), 1);
         }
+        if let Some(ttfb) = sample.ttfb {
+            self.count(TTFB, bucket_of(ttfb), 1);
+        }
+        if let Some(origin) = sample.origin.filter(|origin| *origin < ORIGINS) {
+            let series = FIRST_ORIGIN + usize::from(origin);
+            self.count(series, bucket_of(sample.response), 1);
+        }
     }
 
     fn count(&mut self, series: usize, bucket: u16, count: u32) {
+        if self.0.len() <= series {
+            self.0.resize_with(series + 1, Vec::new);
+        }
         let pairs = &mut self.0[series];
         match pairs.binary_search_by_key(&bucket, |pair| pair.0) {
             Ok(at) => pairs[at].1 = pairs[at].1.saturating_add(count),
@@ -250,7 +310,7 @@ impl Second {
         }
     }
 
-    /// For each series the number of pairs, then each pair as distance from the last bucket and count, all
+    /// The number of series, for each the number of pairs, then each pair as distance from the last bucket and count, all
     /// in LEB128.
     fn encode(&self) -> Box<[u8]> {
         let pairs: usize = self.0.iter().map(Vec::len).sum();
@@ -258,6 +318,7 @@ impl Second {
             return Box::default();
         }
         let mut out = Vec::with_capacity(self.0.len() * 3 + pairs * 4);
+        put(&mut out, self.0.len() as u32);
         for pairs in &self.0 {
             put(&mut out, pairs.len() as u32);
             let mut last = 0;
@@ -273,6 +334,8 @@ impl Second {
     fn decode(bytes: &[u8]) -> Second {
         let mut second = Second::default();
         let mut rest = bytes.iter();
+        let series = take(&mut rest) as usize;
+        second.0.resize_with(series, Vec::new);
         for pairs in &mut second.0 {
             let count = take(&mut rest);
             let mut bucket = 0;
@@ -334,6 +397,7 @@ mod tests {
             response: Duration::from_nanos(response_ns),
             service: Some(Duration::from_nanos(response_ns / 2)),
             lag: None,
+            ttfb: None,
             class,
             status: 0,
             origin: None,
@@ -386,6 +450,39 @@ mod tests {
         }
         assert_eq!(Second::decode(&second.encode()), second);
         assert_eq!(Second::decode(&[]), Second::default());
+    }
+
+    #[test]
+    fn origins_and_connections_have_series_of_their_own() {
+        let mut seconds = Seconds::new();
+        for (origin, response) in [(0, 5_000_000), (63, 7_000_000), (64, 9_000_000)] {
+            seconds.add(&Sample {
+                origin: Some(origin),
+                ttfb: Some(Duration::from_nanos(response / 2)),
+                ..sample(0, response, Class::Ok)
+            });
+        }
+        seconds.add_connect(Duration::ZERO, Duration::from_micros(80));
+        let mut whole = Seconds::new();
+        whole.merge(&seconds);
+        let names: Vec<_> = whole.tags().skip(7).map(Tag::name).collect();
+        assert_eq!(names, ["lat@0", "lat@63"]);
+        let mut times = histogram();
+        for (tag, count, most) in [
+            (Tag::At(0), 1, 5_000_000),
+            (Tag::At(63), 1, 7_000_000),
+            (Tag::Ttfb, 3, 4_500_000),
+            (Tag::Conn, 1, 80_000),
+            (Tag::Lat, 3, 9_000_000),
+        ] {
+            whole.fill(0, tag, &mut times);
+            let off = times.max().abs_diff(most) as f64 / most as f64;
+            assert!(
+                times.len() == count && off < 0.01,
+                "{tag:?}: {}",
+                times.max()
+            );
+        }
     }
 
     #[test]

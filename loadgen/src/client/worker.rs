@@ -90,6 +90,30 @@ struct Seat {
     wake: Event,
 }
 
+/// What became of a request.
+struct Told {
+    class: Class,
+    service: Option<Duration>,
+    lag: Option<Duration>,
+    ttfb: Option<Duration>,
+    status: u16,
+    origin: Option<u16>,
+}
+
+impl Told {
+    /// Of one that never left, or that nothing else is known of.
+    const fn unsent(class: Class) -> Told {
+        Told {
+            class,
+            service: None,
+            lag: None,
+            ttfb: None,
+            status: 0,
+            origin: None,
+        }
+    }
+}
+
 /// What one thread brings home.
 pub(crate) struct Harvest {
     pub(crate) record: Record,
@@ -177,7 +201,7 @@ impl Worker {
             queue.push_back(job);
         } else {
             drop(queue);
-            self.note(job, None, None, Class::Unfinished, 0, None);
+            self.note(job, &Told::unsent(Class::Unfinished));
         }
     }
 
@@ -206,21 +230,25 @@ impl Worker {
         self.closing.set(true);
         let left: Vec<Job> = self.queue.borrow_mut().drain(..).collect();
         for job in left {
-            self.note(job, None, None, Class::Unfinished, 0, None);
+            self.note(job, &Told::unsent(Class::Unfinished));
         }
     }
 
     async fn connection(self: Rc<Self>) {
         let mut headers = Headers::new();
         // Connected before the first request is due: a handshake is not the target's latency.
-        let early = now() + self.plan.timeout;
+        let begun = now();
+        let early = begun + self.plan.timeout;
         let mut stream = connect(self.plan.address, early).await.ok();
-        let mut connections = self.record.borrow().connections;
-        match stream {
-            Some(_) => connections.established += 1,
-            None => connections.failed += 1,
+        {
+            let record = &mut *self.record.borrow_mut();
+            if stream.is_some() {
+                record.connections.established += 1;
+                record.seconds.add_connect(Duration::ZERO, now() - begun);
+            } else {
+                record.connections.failed += 1;
+            }
         }
-        self.record.borrow_mut().connections = connections;
         loop {
             let queued = self.queue.borrow_mut().pop_front();
             let (job, free_since) = match queued {
@@ -256,21 +284,24 @@ impl Worker {
         let deadline = job.intended + self.plan.timeout;
         let stream = match stream.filter(TcpStream::is_quiet) {
             Some(stream) => stream,
-            None => match connect(self.plan.address, deadline).await {
-                Ok(stream) => {
-                    self.record.borrow_mut().connections.reconnects += 1;
-                    stream
+            None => {
+                let begun = now();
+                match connect(self.plan.address, deadline).await {
+                    Ok(stream) => {
+                        self.note_reconnect(job, now() - begun);
+                        stream
+                    }
+                    Err(class) => {
+                        self.record.borrow_mut().connections.failed += 1;
+                        self.note(job, &Told::unsent(class));
+                        return None;
+                    }
                 }
-                Err(class) => {
-                    self.record.borrow_mut().connections.failed += 1;
-                    self.note(job, None, None, class, 0, None);
-                    return None;
-                }
-            },
+            }
         };
         let sent = now();
         if sent >= deadline {
-            self.note(job, None, None, Class::Timeout, 0, None);
+            self.note(job, &Told::unsent(Class::Timeout));
             return Some(stream);
         }
         let lag = sent - job.intended.max(free_since);
@@ -281,26 +312,49 @@ impl Worker {
                 } else {
                     Class::HttpError
                 };
-                let service = Some(now() - sent);
-                self.note(job, service, Some(lag), class, answer.status, answer.origin);
+                let told = Told {
+                    service: Some(now() - sent),
+                    lag: Some(lag),
+                    ttfb: Some(answer.head_at - sent),
+                    status: answer.status,
+                    origin: answer.origin,
+                    ..Told::unsent(class)
+                };
+                self.note(job, &told);
                 answer.reusable.then_some(stream)
             }
             Err(class) => {
-                self.note(job, Some(now() - sent), Some(lag), class, 0, None);
+                let told = Told {
+                    service: Some(now() - sent),
+                    lag: Some(lag),
+                    ..Told::unsent(class)
+                };
+                self.note(job, &told);
                 None
             }
         }
     }
 
-    fn note(
-        &self,
-        job: Job,
-        service: Option<Duration>,
-        lag: Option<Duration>,
-        class: Class,
-        status: u16,
-        origin: Option<u16>,
-    ) {
+    fn note_reconnect(&self, job: Job, took: Duration) {
+        let record = &mut *self.record.borrow_mut();
+        record.connections.reconnects += 1;
+        let measured_from = self.plan.start + self.plan.warmup;
+        if job.intended >= measured_from {
+            record
+                .seconds
+                .add_connect(job.intended - measured_from, took);
+        }
+    }
+
+    fn note(&self, job: Job, told: &Told) {
+        let &Told {
+            class,
+            service,
+            lag,
+            ttfb,
+            status,
+            origin,
+        } = told;
         let measured_from = self.plan.start + self.plan.warmup;
         if job.intended < measured_from || self.closing.get() && class != Class::Unfinished {
             return;
@@ -313,6 +367,7 @@ impl Worker {
             response: now() - job.intended,
             service,
             lag,
+            ttfb,
             class,
             status,
             origin,

@@ -22,7 +22,7 @@ use evenkeel_base::Duration;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::client::{LIMIT, Seconds, Tag, histogram};
+use crate::client::{LIMIT, Seconds, histogram};
 
 pub use read::{Interval, LogError, MAX_INTERVALS, MAX_LINE, Reader};
 
@@ -127,10 +127,10 @@ pub fn write(
         } else {
             left.clamp(1, 1000)
         };
-        for tag in Tag::ALL {
+        for tag in record.tags() {
             record.fill(second, tag, &mut times);
             if !times.is_empty() {
-                writer.interval(tag.name(), begin, span, &times)?;
+                writer.interval(&tag.name(), begin, span, &times)?;
             }
         }
     }

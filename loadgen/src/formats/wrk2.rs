@@ -204,6 +204,7 @@ mod tests {
                 response: time,
                 service: Some(time),
                 lag: None,
+                ttfb: None,
                 class: if index == 7 { Class::Reset } else { Class::Ok },
                 status: 200,
                 origin: None,
