@@ -9,8 +9,8 @@ use std::task::Poll;
 use evenkeel_base::{Duration, Instant};
 use evenkeel_http1::encode::{self, Delivery, ForwardRequest, ForwardResponse};
 use evenkeel_http1::{
-    BodyFraming, BodyReader, Headers, Parsed, RequestHead, ResponseError, ResponseHead, Version,
-    parse_response,
+    Asked, BodyFraming, BodyReader, Headers, Parsed, RequestHead, ResponseError, ResponseHead,
+    Version, parse_response,
 };
 use evenkeel_policy::{Attempt, Failure};
 use evenkeel_runtime::{Buffer, Chunk, buffer, sleep_until, turn_now};
@@ -20,10 +20,15 @@ use crate::batch::Outgoing;
 use crate::client::Downstream;
 use crate::head::{HeadBytes, HeadError, NoChunk, Partial, Received, read_head};
 use crate::pool::{Connection, Origin};
-use crate::relay::{Relay, RelayError, Relayed, finish_send};
+use crate::relay::{Relay, RelayError, Relayed};
 use crate::reply::Reason;
 use crate::shard::{ListenerSettings, Scratch, ShardState};
+use crate::stall::finish_send;
+use crate::tunnel;
 use crate::upstream::Upstream;
+
+/// Interim answers that one request may get. A flood of them would outlive every deadline.
+const MOST_INTERIM: u32 = 64;
 
 /// Everything about a request that its attempt needs.
 pub(crate) struct Carry<'a> {
@@ -46,6 +51,8 @@ pub(crate) struct Answered {
     pub(crate) keep_alive: bool,
     /// What the client sent behind its request.
     pub(crate) rest: Option<Chunk>,
+    /// When the answer was complete; for a tunnel when it began.
+    pub(crate) at: Instant,
 }
 
 /// Why the client has no whole answer.
@@ -63,6 +70,8 @@ struct Response<'a> {
     status: u16,
     reusable: bool,
     keep_alive: bool,
+    /// The connections are a tunnel from here on.
+    switched: bool,
     relayed: Relayed<'a>,
 }
 
@@ -72,6 +81,10 @@ struct Progress {
     deadline: Cell<Instant>,
     /// The client has been sent the beginning of the answer.
     begun: Cell<bool>,
+    /// The client's body is complete: the next request begins behind it.
+    uploaded: Cell<bool>,
+    /// The client has been told to send its body.
+    continued: Cell<bool>,
 }
 
 /// Whose part broke, and whether the client had seen a beginning.
@@ -128,15 +141,16 @@ impl<'a> Carry<'a> {
             } else {
                 // Not awaited: the answer says more than the end of the send.
                 let _sending = current.stream.send(request);
-                let progress = Progress {
-                    deadline: Cell::new(attempt.deadline),
-                    begun: Cell::new(false),
-                };
+                let progress = Progress::new(attempt.deadline);
+                progress.uploaded.set(true);
                 self.answer(&current, guarded, &progress, &mut scratch.response)
                     .await
                     .map(|response| (response, rest.take()))
             };
             match result {
+                Ok((response, rest)) if response.switched => {
+                    return Ok(self.tunnel(guarded, current, response, rest).await);
+                }
                 Ok((response, rest)) => {
                     return self
                         .complete(guarded, endpoint, current, response, rest)
@@ -170,12 +184,18 @@ impl<'a> Carry<'a> {
             Ok(connection) => return Ok(connection),
             Err(error) => error,
         };
-        if error.kind() == io::ErrorKind::TimedOut && turn_now() >= deadline {
-            guarded.failed(Failure::Timeout);
-            return Err(Fault::Answer(Reason::Timeout));
-        }
-        guarded.failed(Failure::Connect);
-        Err(Fault::Answer(Reason::UpstreamConnect))
+        let late = error.kind() == io::ErrorKind::TimedOut;
+        // Within the connect timeout the endpoint is late; past the deadline so is the request.
+        guarded.failed(if late && turn_now() >= deadline {
+            Failure::Timeout
+        } else {
+            Failure::Connect
+        });
+        Err(Fault::Answer(if late {
+            Reason::Timeout
+        } else {
+            Reason::UpstreamConnect
+        }))
     }
 
     fn encode(&self, attempt: &Attempt, headers: &Headers) -> Buffer {
@@ -205,11 +225,16 @@ impl<'a> Carry<'a> {
     where
         'a: 'c,
     {
-        // Until the body is complete the endpoint cannot be late; the client is watched instead.
-        let progress = Progress {
-            deadline: Cell::new(self.caller_deadline.unwrap_or(Instant::MAX)),
-            begun: Cell::new(false),
-        };
+        // Until the body is complete the endpoint cannot be late; the client is watched instead. But a
+        // client that waits for a 100 waits for the endpoint.
+        let unhurried = self.caller_deadline.unwrap_or(Instant::MAX);
+        let mut expecting = self.head.expect_continue && rest.is_none();
+        let progress = Progress::new(if expecting {
+            attempt.deadline.min(unhurried)
+        } else {
+            unhurried
+        });
+        let passed = Cell::new(0);
         let mut relay = Relay {
             from: self.stream,
             to: &connection.stream,
@@ -220,6 +245,7 @@ impl<'a> Carry<'a> {
             },
             idle: self.settings.body_timeout,
             max_bytes: self.settings.max_body_bytes,
+            passed: &passed,
         };
         let per_try = attempt.deadline - turn_now();
         let mut upload = pin!(relay.run(Some(request), rest));
@@ -228,9 +254,15 @@ impl<'a> Carry<'a> {
         let mut broken_sink = false;
         poll_fn(|cx| {
             if uploaded.is_none() && !broken_sink {
-                match upload.as_mut().poll(cx) {
+                let polled = upload.as_mut().poll(cx);
+                if expecting && (progress.continued.get() || passed.get() > 0) {
+                    expecting = false;
+                    progress.deadline.set(unhurried);
+                }
+                match polled {
                     Poll::Pending => {}
                     Poll::Ready(Ok(relayed)) => {
+                        progress.uploaded.set(true);
                         uploaded = Some(relayed.rest);
                         progress.shorten(turn_now() + self.timeout.min(per_try));
                     }
@@ -264,6 +296,7 @@ impl<'a> Carry<'a> {
         headers: &mut Headers,
     ) -> Result<Response<'a>, Broken> {
         let mut first = None;
+        let mut interim = 0;
         let received = loop {
             let received = self
                 .response_head(connection, first, &progress.deadline, headers)
@@ -271,7 +304,17 @@ impl<'a> Carry<'a> {
             if !received.head.is_interim() {
                 break received;
             }
+            interim += 1;
+            if interim > MOST_INTERIM {
+                return Err(Broken::upstream(
+                    Failure::Protocol,
+                    Reason::UpstreamProtocol,
+                ));
+            }
             self.forward_interim(&received, headers).await?;
+            if received.head.status == 100 {
+                progress.continued.set(true);
+            }
             first = received.rest;
         };
         guarded.head(received.head.status);
@@ -281,8 +324,13 @@ impl<'a> Carry<'a> {
             _ if self.head.version == Version::Http10 => Delivery::UntilClose,
             _ => Delivery::Chunked,
         };
-        let keep_alive =
-            self.head.keep_alive && delivery != Delivery::UntilClose && !self.shard.is_draining();
+        // An answer that comes before the upload ends leaves bytes that are no request: the client is
+        // told to stop (RFC 9112 9.3).
+        let keep_alive = self.head.keep_alive
+            && delivery != Delivery::UntilClose
+            && progress.uploaded.get()
+            && !head.is_switch()
+            && !self.shard.is_draining();
         let forward = ForwardResponse {
             delivery,
             keep_alive,
@@ -301,6 +349,7 @@ impl<'a> Carry<'a> {
             },
             idle: self.settings.body_timeout,
             max_bytes: 0,
+            passed: &Cell::new(0),
         };
         progress.begun.set(true);
         match relay.run(Some(out), rest).await {
@@ -309,9 +358,16 @@ impl<'a> Carry<'a> {
                 // Bytes behind the answer belong to nothing: such a connection is not used again.
                 reusable: head.keep_alive && relayed.rest.is_none(),
                 keep_alive,
+                switched: head.is_switch(),
                 relayed,
             }),
-            Err(error) => Err(download_fault(&error)),
+            Err(error) => {
+                // The close is all that ends such a body: a cut one must not look whole.
+                if delivery == Delivery::UntilClose {
+                    self.stream.reset_on_close();
+                }
+                Err(download_fault(&error))
+            }
         }
     }
 
@@ -353,7 +409,11 @@ impl<'a> Carry<'a> {
             .await
         };
         let received = read_head(first, limits.max_header_bytes, next, |bytes| {
-            let parsed = parse_response(bytes, self.head.method, limits, headers)?;
+            let asked = Asked {
+                method: self.head.method,
+                upgrade: self.head.upgrade,
+            };
+            let parsed = parse_response(bytes, asked, limits, headers)?;
             Ok::<_, ResponseError>(match parsed {
                 Parsed::Complete(head) => Parsed::Complete((head, head.head_len)),
                 Parsed::Partial => Parsed::Partial,
@@ -423,11 +483,48 @@ impl<'a> Carry<'a> {
             status: response.status,
             keep_alive: response.keep_alive,
             rest,
+            at: turn_now(),
         })
+    }
+
+    /// After a 101: a request in flight until the tunnel ends.
+    async fn tunnel(
+        &self,
+        guarded: &mut Guarded<'_>,
+        connection: Connection,
+        response: Response<'_>,
+        rest: Option<Chunk>,
+    ) -> Answered {
+        let at = turn_now();
+        let head_sent = match response.relayed.sending {
+            Some(sending) => finish_send(sending, self.settings.body_timeout).await,
+            None => Ok(()),
+        };
+        if head_sent.is_ok() {
+            let idle = self.settings.idle_timeout;
+            let early = response.relayed.rest;
+            tunnel::run(self.stream, &connection.stream, rest, early, idle).await;
+        }
+        guarded.done();
+        Answered {
+            status: response.status,
+            keep_alive: false,
+            rest: None,
+            at,
+        }
     }
 }
 
 impl Progress {
+    fn new(deadline: Instant) -> Progress {
+        Progress {
+            deadline: Cell::new(deadline),
+            begun: Cell::new(false),
+            uploaded: Cell::new(false),
+            continued: Cell::new(false),
+        }
+    }
+
     fn shorten(&self, deadline: Instant) {
         self.deadline.set(deadline.min(self.deadline.get()));
     }

@@ -19,10 +19,11 @@ use crate::shard::ShardState;
 
 /// After a refused accept (descriptors exhausted) accepting stops for this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// A closing connection reads what still comes for this long and this much, so that the client sees
-/// the answer instead of a reset.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES: usize = 64 * 1024;
+/// A closing connection reads what still comes, so that the client sees the answer instead of a reset:
+/// for this long in all, this long without a byte, and this much (RFC 9112 9.6).
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_QUIET: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 << 20;
 
 /// Accepts connections until the shard drains, then takes what is queued, and closes.
 pub(crate) async fn listen(shard: Rc<ShardState>, listener: TcpListener, index: usize) {
@@ -130,9 +131,13 @@ async fn next_request(shard: &ShardState, stream: &TcpStream, listener: usize) -
 
 async fn linger(stream: &TcpStream) {
     stream.shutdown();
-    let until = now() + LINGER;
+    let end = now() + LINGER;
     let mut left = LINGER_BYTES;
-    while let Ok(Ok(Some(chunk))) = timeout_at(until, stream.recv()).await {
+    loop {
+        let until = end.min(turn_now() + LINGER_QUIET);
+        let Ok(Ok(Some(chunk))) = timeout_at(until, stream.recv()).await else {
+            return;
+        };
         left = left.saturating_sub(chunk.len());
         if left == 0 {
             return;

@@ -18,10 +18,10 @@ use crate::carry::{Answered, Carry, Fault};
 use crate::client::Downstream;
 use crate::head::{HeadBytes, HeadError, NoChunk, Received, read_head};
 use crate::metrics::Outcome;
-use crate::relay::finish_send;
 use crate::reply::{Reason, Refused};
 use crate::route;
 use crate::shard::{ListenerSettings, Scratch, ShardState};
+use crate::stall::finish_send;
 use crate::upstream::Upstream;
 
 /// How a request's turn on its connection ended.
@@ -220,7 +220,7 @@ impl Exchange<'_> {
     async fn conclude(&mut self, upstream: &Upstream, ended: Result<Answered, Fault>) -> End {
         match ended {
             Ok(answered) => {
-                self.count(upstream, Outcome::of_status(answered.status));
+                self.count_at(upstream, Outcome::of_status(answered.status), answered.at);
                 if answered.keep_alive {
                     End::KeepAlive(answered.rest)
                 } else {
@@ -243,7 +243,11 @@ impl Exchange<'_> {
     }
 
     fn count(&self, upstream: &Upstream, outcome: Outcome) {
-        let took = turn_now() - self.message.started;
+        self.count_at(upstream, outcome, turn_now());
+    }
+
+    fn count_at(&self, upstream: &Upstream, outcome: Outcome, at: Instant) {
+        let took = at - self.message.started;
         self.shard
             .metrics
             .request(Some(upstream.index), outcome, took);

@@ -24,8 +24,10 @@ mod reply;
 mod route;
 pub mod serve;
 mod shard;
+mod stall;
 mod state;
 mod state_json;
+mod tunnel;
 mod upstream;
 
 pub use plan::Plan;

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use evenkeel_base::{Duration, Instant};
-use evenkeel_runtime::{Event, TcpStream, now, sleep_until, turn_now};
+use evenkeel_runtime::{Event, TcpStream, disturbed, now, timeout_at, turn_now};
 
-/// How often connections that the other side closed, or that have been idle for too long, are let go.
+/// How often connections that have been idle for too long are let go. Those that end or receive bytes
+/// go at once.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
@@ -116,11 +117,12 @@ impl Pool {
             if self.len() == 0 {
                 self.filled.wait().await;
             }
-            sleep_until(now() + SWEEP_EVERY).await;
             let now = turn_now();
             for place in self.idle.borrow_mut().iter_mut() {
                 place.retain(|idle| self.is_usable(idle, now));
             }
+            // Either way it is time to look again. Nothing is missed: what happens from here on wakes.
+            let _ = timeout_at(now + SWEEP_EVERY, disturbed()).await;
         }
     }
 }

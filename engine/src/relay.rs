@@ -3,6 +3,7 @@
 //! At most one send and one receive are under way in each direction. A long body is received in large
 //! one-shot buffers, asked for only while the last is being sent: that is the back-pressure.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -12,6 +13,7 @@ use evenkeel_http1::BodyReader;
 use evenkeel_runtime::{Buffer, Chunk, Send, TcpStream, sleep_until, turn_now};
 
 use crate::batch::{Batch, Outgoing};
+use crate::stall::{Stall, finish_send};
 
 /// Bodies with more than this to come are received in large buffers.
 const BULK_ABOVE: u64 = 32 * 1024;
@@ -41,6 +43,8 @@ pub(crate) struct Relay<'f, 't> {
     pub(crate) idle: Duration,
     /// Payload bytes let through, zero for no limit.
     pub(crate) max_bytes: u64,
+    /// Payload bytes that have come so far.
+    pub(crate) passed: &'f Cell<u64>,
 }
 
 /// A body that is complete at its source.
@@ -60,15 +64,17 @@ impl<'t> Relay<'_, 't> {
     ) -> Result<Relayed<'t>, RelayError> {
         let mut batch = Batch::new(head);
         let mut sending = None;
-        let mut passed = 0u64;
         loop {
             while let Some(mut chunk) = rest.take() {
                 let step = self
                     .reader
                     .read(&chunk)
                     .map_err(|_| RelayError::Malformed)?;
-                passed += step.data.len() as u64;
-                if self.max_bytes > 0 && passed > self.max_bytes {
+                let passed = self.passed.get() + step.data.len() as u64;
+                self.passed.set(passed);
+                // What a chunk announces counts before it comes.
+                let announced = passed.saturating_add(self.reader.remaining_hint().unwrap_or(0));
+                if self.max_bytes > 0 && announced > self.max_bytes {
                     return Err(RelayError::TooLarge);
                 }
                 if !step.data.is_empty() {
@@ -121,20 +127,22 @@ impl<'t> Relay<'_, 't> {
         Ok(())
     }
 
-    /// The next bytes, while the send under way goes on.
+    /// The next bytes, while the send under way goes on. As long as it does the source is not late: it
+    /// may be held back by it.
     async fn receive(&self, sending: &mut Option<Send<'t>>) -> Result<Option<Chunk>, RelayError> {
         let bulk = self
             .reader
             .remaining_hint()
             .is_none_or(|left| left > BULK_ABOVE);
-        let mut stalled = pin!(sleep_until(turn_now() + self.idle));
+        let mut late = pin!(sleep_until(turn_now() + self.idle));
+        let mut stall = None;
         poll_fn(|cx| {
             if let Some(send) = sending {
                 match Pin::new(send).poll(cx) {
                     Poll::Ready(Ok(())) => {
                         *sending = None;
                         let deadline = turn_now() + self.idle;
-                        stalled.as_mut().get_mut().reset(deadline);
+                        late.as_mut().get_mut().reset(deadline);
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(RelayError::Sink)),
                     Poll::Pending => {}
@@ -150,22 +158,14 @@ impl<'t> Relay<'_, 't> {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(RelayError::Source)),
                 Poll::Pending => {}
             }
-            let side = if sending.is_some() {
-                RelayError::SinkStalled
-            } else {
-                RelayError::SourceStalled
-            };
-            stalled.as_mut().poll(cx).map(|()| Err(side))
+            if let Some(send) = sending {
+                let stall = stall.get_or_insert_with(|| Stall::new(self.idle));
+                return stall.poll(send, cx).map(|()| Err(RelayError::SinkStalled));
+            }
+            late.as_mut()
+                .poll(cx)
+                .map(|()| Err(RelayError::SourceStalled))
         })
         .await
-    }
-}
-
-/// Waits for a send, at most `idle`.
-pub(crate) async fn finish_send(send: Send<'_>, idle: Duration) -> Result<(), RelayError> {
-    match evenkeel_runtime::timeout_at(turn_now() + idle, send).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(_)) => Err(RelayError::Sink),
-        Err(_) => Err(RelayError::SinkStalled),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct Route {
 
 /// The route for a request-target's path and the Host field's value (both as received).
 pub(crate) fn find<'a>(routes: &'a [Route], path: &[u8], host: &[u8]) -> Option<&'a Route> {
+    // `OPTIONS *` asks about a whole host: whatever would serve its root answers.
+    let path = if path == b"*" { b"/" } else { path };
     routes.iter().find(|route| {
         path.starts_with(route.path_prefix.as_bytes())
             && (route.host.is_empty()
@@ -57,7 +59,7 @@ mod tests {
         assert_eq!(upstream("/api/x", "a.test"), Some(0));
         assert_eq!(upstream("/x", "A.test:8080"), Some(1));
         assert_eq!(upstream("/x", "b.test"), Some(2));
-        assert_eq!(upstream("*", "b.test"), None);
+        assert_eq!(upstream("*", "b.test"), Some(2));
     }
 
     #[test]

@@ -9,6 +9,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod feed;
+mod ledger;
+
+pub use feed::{Feed, read_all, statuses, talk};
+pub use ledger::{Arrived, Ledger, ledger};
+
 /// Nothing here takes longer unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -56,8 +62,18 @@ impl Engine {
              [[upstream]]\nname = \"u\"\nendpoints = [{}]\n{more}\n",
             list.join(", ")
         );
+        Engine::run(&text)
+    }
+
+    /// Starts `evenkeel run` with a whole configuration: one listener and an admin address, both with
+    /// port 0.
+    ///
+    /// # Panics
+    /// When it does not listen in time.
+    #[must_use]
+    pub fn run(text: &str) -> Engine {
         let folder = Folder::new();
-        let file = folder.file("evenkeel.toml", &text);
+        let file = folder.file("evenkeel.toml", text);
         let mut child = Command::new(binary("evenkeel"))
             .args(["run", "--config"])
             .arg(&file)

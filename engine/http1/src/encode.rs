@@ -74,6 +74,9 @@ pub fn request_head(
             line(out, buf, slot);
         }
     }
+    if head.upgrade {
+        out.extend_from_slice(UPGRADE);
+    }
     if head.body == BodyFraming::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
@@ -168,11 +171,16 @@ pub fn response_head(
     if forward.delivery == Delivery::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
-    if !head.is_interim() {
+    if head.is_switch() {
+        out.extend_from_slice(UPGRADE);
+    } else if !head.is_interim() {
         connection(out, forward.keep_alive, forward.version);
     }
     out.extend_from_slice(b"\r\n");
 }
+
+/// The only protocol that connections are upgraded to.
+const UPGRADE: &[u8] = b"Connection: upgrade\r\nUpgrade: websocket\r\n";
 
 /// HTTP/1.1 goes on unless told otherwise, HTTP/1.0 the other way round.
 fn connection(out: &mut Vec<u8>, keep_alive: bool, version: Version) {

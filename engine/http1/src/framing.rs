@@ -29,6 +29,12 @@ pub(crate) struct Framing {
     keep_alive: bool,
     /// Connection options that may be names of header lines.
     pub(crate) named: usize,
+    /// Connection says `upgrade`.
+    upgrade: bool,
+    /// Upgrade says `websocket`, and only that.
+    websocket: bool,
+    /// Lines of Upgrade so far.
+    protocols: u32,
 }
 
 impl Framing {
@@ -37,6 +43,11 @@ impl Framing {
             HeaderKind::ContentLength => self.content_length(value),
             HeaderKind::TransferEncoding => self.transfer_encoding(value),
             HeaderKind::Connection => self.connection(value),
+            HeaderKind::Upgrade => {
+                self.protocols += 1;
+                self.websocket = self.protocols == 1 && value.eq_ignore_ascii_case(b"websocket");
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -44,6 +55,11 @@ impl Framing {
     /// HTTP/1.1 goes on unless told otherwise, HTTP/1.0 the other way round; `close` always wins.
     pub(crate) fn keep_alive(&self, version: Version) -> bool {
         !self.close && (self.keep_alive || version == Version::Http11)
+    }
+
+    /// Both lines of an upgrade to WebSocket are there (RFC 9110 7.8, RFC 6455 4.1).
+    pub(crate) fn upgrades(&self, version: Version) -> bool {
+        self.upgrade && self.websocket && version == Version::Http11
     }
 
     /// One number a line. Lines that agree count as one (RFC 9112 6.3): old origins send two.
@@ -77,6 +93,7 @@ impl Framing {
             } else if option.eq_ignore_ascii_case(b"keep-alive") {
                 self.keep_alive = true;
             } else {
+                self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
                 self.named += 1;
             }
         }
@@ -133,6 +150,25 @@ mod tests {
         assert!(with("Keep-Alive").keep_alive(Version::Http10));
         assert!(with("x").keep_alive(Version::Http11));
         assert!(!with("x").keep_alive(Version::Http10));
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_lines_one_protocol_and_http_1_1() {
+        use HeaderKind::{Connection, Upgrade};
+        let asked = |lines: &[(HeaderKind, &str)], version| read(lines).unwrap().upgrades(version);
+        let both = [(Connection, "keep-alive, Upgrade"), (Upgrade, "WebSocket")];
+        assert!(asked(&both, Version::Http11));
+        assert!(!asked(&both, Version::Http10));
+        assert!(!asked(&both[..1], Version::Http11));
+        assert!(!asked(&both[1..], Version::Http11));
+        for protocol in ["h2c", "websocket, h2c", "websocket/13", ""] {
+            let lines = [(Connection, "upgrade"), (Upgrade, protocol)];
+            assert!(!asked(&lines, Version::Http11), "{protocol}");
+        }
+        let twice = [both[0], both[1], (Upgrade, "h2c")];
+        assert!(!asked(&twice, Version::Http11));
+        let twice = [both[0], both[1], both[1]];
+        assert!(!asked(&twice, Version::Http11));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use chunk::{ChunkDecoder, ChunkError};
 pub use error::{RequestError, ResponseError};
 pub use headers::{HeaderKind, Headers, Slot};
 pub use request::{Method, RequestHead, parse_request};
-pub use response::{ResponseHead, parse_response};
+pub use response::{Asked, ResponseHead, parse_response};
 pub use span::Span;
 
 /// What a head may cost.

@@ -63,6 +63,8 @@ pub struct RequestHead {
     pub body: BodyFraming,
     pub keep_alive: bool,
     pub expect_continue: bool,
+    /// Asks for WebSocket, and has no body: the connection may become a tunnel (RFC 9110 7.8).
+    pub upgrade: bool,
     pub idempotency_key: bool,
     /// What the client leaves for the request, the least if it says so twice; zero if it is negative,
     /// `u64::MAX` if it overflows, `None` if it is not a number.
@@ -178,6 +180,7 @@ pub fn parse_request(
         body: BodyFraming::None,
         keep_alive: false,
         expect_continue: false,
+        upgrade: false,
         idempotency_key: false,
         deadline_ms: None,
         attempt: None,
@@ -222,6 +225,7 @@ fn read_lines(
         (Some(length), false) => BodyFraming::Length(length),
         (None, false) => BodyFraming::None,
     };
+    head.upgrade = framing.upgrades(head.version) && !head.has_body();
     if head.host_text.is_none() && head.version == Version::Http11 {
         return Err(RequestError::HostMissing);
     }

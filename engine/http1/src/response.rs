@@ -32,6 +32,12 @@ impl ResponseHead {
         self.status < 200 && self.status != 101
     }
 
+    /// The connection is a tunnel from here on.
+    #[must_use]
+    pub const fn is_switch(&self) -> bool {
+        self.status == 101
+    }
+
     /// A status that has no body and no line about one: RFC 9110 8.6 and 15.3.5.
     #[must_use]
     pub(crate) const fn is_unframed(&self) -> bool {
@@ -39,16 +45,34 @@ impl ResponseHead {
     }
 }
 
-/// Parses a response head to a request with `method`.
+/// What the answer depends on of the request that was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub method: Method,
+    /// The request asked for an upgrade to WebSocket.
+    pub upgrade: bool,
+}
+
+impl From<Method> for Asked {
+    fn from(method: Method) -> Asked {
+        Asked {
+            method,
+            upgrade: false,
+        }
+    }
+}
+
+/// Parses a response head to a request: its method, or that and whether it asked for an upgrade.
 ///
 /// # Errors
 /// What cannot be forwarded without guessing.
 pub fn parse_response(
     buf: &[u8],
-    method: Method,
+    asked: impl Into<Asked>,
     limits: &Limits,
     headers: &mut Headers,
 ) -> Result<Parsed<ResponseHead>, ResponseError> {
+    let asked = asked.into();
     let window = limits.window(buf);
     // What httparse skips: bytes before a status line belong to no answer.
     if matches!(window, [b'\r' | b'\n', ..]) {
@@ -82,8 +106,7 @@ pub fn parse_response(
         _ => Span::default(),
     };
     let status = parsed.code.unwrap_or(0);
-    // 101 answers an Upgrade that is never sent upstream.
-    if !(100..=599).contains(&status) || status == 101 {
+    if !(100..=599).contains(&status) {
         return Err(ResponseError::StatusUnexpected);
     }
     let mut head = ResponseHead {
@@ -95,14 +118,14 @@ pub fn parse_response(
         keep_alive: false,
         announced_length: None,
     };
-    read_lines(&mut head, method, parsed.headers, headers, buf)?;
+    read_lines(&mut head, asked, parsed.headers, headers, buf)?;
     Ok(Parsed::Complete(head))
 }
 
 /// One pass over the lines: each is classified, kept, and read for what frames.
 fn read_lines(
     head: &mut ResponseHead,
-    method: Method,
+    asked: Asked,
     lines: &[httparse::Header<'_>],
     headers: &mut Headers,
     buf: &[u8],
@@ -118,13 +141,17 @@ fn read_lines(
     if framing.named > 0 {
         headers.mark_named(buf);
     }
+    // A switch that nobody asked for, or to something else.
+    if head.is_switch() && !(asked.upgrade && framing.upgrades(head.version)) {
+        return Err(ResponseError::StatusUnexpected);
+    }
     if framing.chunked && framing.length.is_some() {
         return Err(ResponseError::BothFramings);
     }
     if framing.chunked && head.version == Version::Http10 {
         return Err(ResponseError::TransferCodingInHttp10);
     }
-    let bodiless = method == Method::Head || head.is_unframed() || head.status == 304;
+    let bodiless = asked.method == Method::Head || head.is_unframed() || head.status == 304;
     head.announced_length = framing.length;
     head.body = match framing.length {
         _ if bodiless => BodyFraming::None,
@@ -225,6 +252,22 @@ mod tests {
             parse(text, Method::Get).unwrap_err(),
             ResponseError::StatusUnexpected
         );
+        let asked = Asked {
+            method: Method::Get,
+            upgrade: true,
+        };
+        let switch = |lines: &str| {
+            let text = alloc::format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n");
+            parse_response(
+                text.as_bytes(),
+                asked,
+                &Limits::default(),
+                &mut Headers::new(),
+            )
+        };
+        assert!(switch("Upgrade: websocket\r\nConnection: Upgrade\r\n").is_ok());
+        assert!(switch("Upgrade: h2c\r\nConnection: Upgrade\r\n").is_err());
+        assert!(switch("Upgrade: websocket\r\n").is_err());
         assert!(
             parse("HTTP/1.1 100 Continue\r\n\r\n", Method::Get)
                 .unwrap()

@@ -208,19 +208,36 @@ fn b034_interim_heads_come_one_by_one_before_the_final_one() {
 }
 
 #[test]
-fn b036_an_upgrade_is_not_passed_on_and_what_follows_is_a_request() {
+fn b036_only_websocket_is_asked_for_and_what_follows_is_a_request_until_then() {
     let first = "GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade, HTTP2-Settings\r\n\
-                 HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nUpgrade: websocket\r\n\r\n";
+                 HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nUpgrade: WebSocket\r\n\r\n";
     let second = "GET /admin HTTP/1.1\r\nHost: a.test\r\n\r\n";
     let text = format!("{first}{second}");
     let head = read_request(&text, &mut Headers::new());
     assert_eq!(head.head_len, first.len());
-    assert!(head.keep_alive);
+    assert!(head.keep_alive && head.upgrade);
     assert_eq!(
         sent(first),
-        format!("GET /ws HTTP/1.1\r\nHost: a.test\r\n{OURS}")
+        format!(
+            "GET /ws HTTP/1.1\r\nHost: a.test\r\n\
+             Connection: upgrade\r\nUpgrade: websocket\r\n{OURS}"
+        )
     );
-    let switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
+    // Another protocol, a body, an older version: not asked for.
+    for text in [
+        "GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+        "GET /ws HTTP/1.0\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ] {
+        assert_eq!(
+            sent(text),
+            format!("GET /ws HTTP/1.1\r\nHost: a.test\r\n{OURS}")
+        );
+    }
+    let body = "PUT / HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+                Content-Length: 3\r\n\r\nabc";
+    assert!(!read_request(body, &mut Headers::new()).upgrade);
+    let switch =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     let error = parse_response(switch, Method::Get, &Limits::default(), &mut Headers::new());
     assert_eq!(error.unwrap_err(), ResponseError::StatusUnexpected);
 }

@@ -68,6 +68,7 @@ pub(crate) struct Driver {
     batch: Vec<Completion>,
     starved_total: u64,
     bell_rang: bool,
+    disturbed: bool,
 }
 
 impl Driver {
@@ -95,6 +96,7 @@ impl Driver {
             batch: Vec::with_capacity(1024),
             starved_total: 0,
             bell_rang: false,
+            disturbed: false,
         })
     }
 
@@ -122,6 +124,11 @@ impl Driver {
         }
         self.batch = batch;
         std::mem::take(&mut self.bell_rang)
+    }
+
+    /// A watched connection has ended or has bytes, since the last call.
+    pub(crate) fn take_disturbed(&mut self) -> bool {
+        std::mem::take(&mut self.disturbed)
     }
 
     pub(crate) fn insert(&mut self, fd: OwnedFd) -> SlotKey {

@@ -30,7 +30,7 @@ pub use mailbox::{Receiver, Sender, mailbox};
 pub use net::{Send, Sharing, TcpListener, TcpStream, bind, local_address};
 pub use piece::{Buffer, MAX_PIECES, Piece, Pieces};
 pub use shard::{
-    Shard, ShardConfig, ShardStats, allowed_cores, buffer, driver_stats, now, pin_to, spawn_local,
-    tasks, turn_now,
+    Shard, ShardConfig, ShardStats, allowed_cores, buffer, disturbed, driver_stats, now, pin_to,
+    spawn_local, tasks, turn_now,
 };
 pub use timer::{Elapsed, Sleep, sleep_until, timeout_at};

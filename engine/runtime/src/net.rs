@@ -210,7 +210,8 @@ impl TcpStream {
         let _ = self.with_socket(|socket| socket.set_linger(Some(Duration::ZERO.into())));
     }
 
-    /// Watches an idle connection, so that [`TcpStream::is_quiet`] knows of its end.
+    /// Watches an idle connection, so that [`TcpStream::is_quiet`] knows of its end, and so that
+    /// [`crate::disturbed`] tells of it.
     pub fn watch(&self) {
         self.inner.driver.borrow_mut().watch(self.key);
     }
@@ -251,6 +252,16 @@ impl Drop for TcpStream {
 pub struct Send<'a> {
     stream: &'a TcpStream,
     refused: Option<io::Error>,
+}
+
+impl Send<'_> {
+    /// How far it has come: bytes that the other side's kernel has acknowledged, for comparing with
+    /// what it was before. One system call.
+    #[must_use]
+    pub fn acknowledged(&self) -> i64 {
+        let mut driver = self.stream.inner.driver.borrow_mut();
+        driver.acknowledged(self.stream.key)
+    }
 }
 
 impl Future for Send<'_> {

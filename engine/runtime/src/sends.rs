@@ -81,6 +81,10 @@ impl Sends {
         op.sent >= op.total
     }
 
+    pub(crate) fn sent(&self, index: u32) -> usize {
+        self.ops[index as usize].sent
+    }
+
     pub(crate) fn remove(&mut self, index: u32) {
         let mut op = self.ops.remove(index as usize);
         op.pieces = Pieces::new();

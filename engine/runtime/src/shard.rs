@@ -18,6 +18,7 @@ use crate::buffers::GroupConfig;
 use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats};
 use crate::error::StartError;
+use crate::event::Event;
 use crate::executor::{self, Executor};
 use crate::piece::{Buffer, BufferPool};
 use crate::remote::Remote;
@@ -168,6 +169,7 @@ pub(crate) struct Inner {
     pub(crate) executor: Rc<Executor>,
     pub(crate) remote: Arc<Remote>,
     buffers: Rc<BufferPool>,
+    disturbed: Event,
     now: Cell<Instant>,
     stats: Arc<ShardStats>,
 }
@@ -205,6 +207,7 @@ impl Inner {
             executor: Rc::new(Executor::new()),
             remote,
             buffers: Rc::new(BufferPool::default()),
+            disturbed: Event::new(),
             now: Cell::new(now),
             stats,
         }))
@@ -264,7 +267,14 @@ impl Inner {
                 None => Wait::Forever,
             }
         };
-        let rang = self.driver.borrow_mut().turn(wait, now, &self.remote);
+        let (rang, disturbed) = {
+            let mut driver = self.driver.borrow_mut();
+            let rang = driver.turn(wait, now, &self.remote);
+            (rang, driver.take_disturbed())
+        };
+        if disturbed {
+            self.disturbed.notify_all();
+        }
         if rang {
             while let Some(runnable) = self.remote.take() {
                 self.executor.push(runnable);
@@ -395,6 +405,15 @@ pub fn turn_now() -> Instant {
 pub fn buffer() -> Buffer {
     with_current(|inner| inner.map(|inner| inner.buffers.take()))
         .expect("called on a shard's thread")
+}
+
+/// Waits until a connection under [`crate::TcpStream::watch`] ends or receives bytes, from this call on.
+///
+/// # Panics
+/// Outside a shard's thread.
+pub async fn disturbed() {
+    let inner = current();
+    inner.disturbed.wait().await;
 }
 
 /// This shard's counters.

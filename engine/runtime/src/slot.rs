@@ -51,6 +51,8 @@ pub(crate) struct Slot {
     pub(crate) receive: Receive,
     pub(crate) cancelling: bool,
     pub(crate) starved: bool,
+    /// Idle in somebody's keeping: whatever is received is told to all who wait for a disturbance.
+    pub(crate) watched: bool,
     pub(crate) end: Option<End>,
     first: Option<Chunk>,
     rest: VecDeque<Chunk>,
@@ -89,6 +91,7 @@ impl Slot {
             receive: Receive::Idle,
             cancelling: false,
             starved: false,
+            watched: false,
             end: None,
             first: None,
             rest: VecDeque::new(),

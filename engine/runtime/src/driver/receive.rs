@@ -26,6 +26,7 @@ impl Driver {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Chunk>>> {
         let slot = self.slot(key);
+        slot.watched = false;
         if let Some(chunk) = slot.dequeue() {
             return Poll::Ready(Ok(Some(chunk)));
         }
@@ -58,6 +59,7 @@ impl Driver {
 
     /// Starts watching an idle connection; [`Driver::is_quiet`] then tells whether it may be used.
     pub(crate) fn watch(&mut self, key: SlotKey) {
+        self.slot(key).watched = true;
         if self.slot(key).end.is_none() {
             self.arm_receive(key, Class::Head);
         }
@@ -135,6 +137,7 @@ impl Driver {
             errno if errno == -libc::ECANCELED || errno == -libc::EINTR => {}
             errno => slot.end = Some(End::Error(-errno)),
         }
+        self.disturbed |= slot.watched;
         let overfull = slot.queued() >= MAX_QUEUED_CHUNKS
             && slot.receive == Receive::Multi
             && !slot.cancelling;

@@ -44,6 +44,22 @@ impl Driver {
         }
     }
 
+    /// Bytes of the send under way that the other side's kernel has taken: what the socket has taken
+    /// less what still waits in it. One system call. Below zero while bytes of earlier sends wait.
+    pub(crate) fn acknowledged(&mut self, key: SlotKey) -> i64 {
+        let slot = self.slot(key);
+        let SendState::Busy(index) = slot.send else {
+            return 0;
+        };
+        let fd = slot.fd;
+        let mut waiting: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ writes one int to the address given (tcp(7)).
+        unsafe {
+            libc::ioctl(fd, libc::TIOCOUTQ, &raw mut waiting);
+        }
+        self.sends.sent(index) as i64 - i64::from(waiting)
+    }
+
     pub(super) fn on_send(&mut self, key: SlotKey, completion: Completion) {
         let slot = &mut self.slots[key.index as usize];
         slot.ops -= 1;
