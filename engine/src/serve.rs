@@ -131,8 +131,8 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
 
 type Bound = (Vec<Vec<OwnedFd>>, Vec<SocketAddr>);
 
-/// One socket a shard and listener. The first bind of each address is exclusive for a moment, so that
-/// a port that another process shares already is refused instead of half of its traffic being taken.
+/// One socket a shard and listener. A port that another process shares already is refused instead of
+/// half of its traffic being taken.
 fn bind_listeners(plan: &Plan, shards: usize) -> Result<Bound, ServeError> {
     let mut sockets: Vec<Vec<OwnedFd>> = (0..shards).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
@@ -141,11 +141,14 @@ fn bind_listeners(plan: &Plan, shards: usize) -> Result<Bound, ServeError> {
             address: listener.bind,
             error,
         };
-        let probe = bind(listener.bind, 1, Sharing::Exclusive).map_err(failed)?;
-        let address = local_address(&probe).map_err(failed)?;
-        drop(probe);
+        // A named port is bound alone for a moment; port zero is never one that somebody shares.
+        if listener.bind.port() != 0 {
+            drop(bind(listener.bind, 1, Sharing::Exclusive).map_err(failed)?);
+        }
+        let mut address = listener.bind;
         for place in &mut sockets {
             let socket = bind(address, listener.backlog, Sharing::ReusePort).map_err(failed)?;
+            address = local_address(&socket).map_err(failed)?;
             place.push(socket);
         }
         addresses.push(address);

@@ -200,7 +200,7 @@ impl TcpStream {
         }
     }
 
-    /// Sends a FIN after what has been sent.
+    /// Sends a FIN behind what has been sent; wait for the end of a send first. One system call.
     pub fn shutdown(&self) {
         self.inner.driver.borrow_mut().shutdown(self.key);
     }

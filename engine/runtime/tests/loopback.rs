@@ -334,6 +334,37 @@ fn exhausted_head_buffers_delay_but_lose_nothing() {
 }
 
 #[test]
+fn a_shutdown_never_hits_the_next_connection_with_the_same_descriptor() {
+    let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
+    let address = local_address(&listener).unwrap();
+    const CLIENTS: usize = 8;
+    const TIMES: usize = 400;
+    let ask = move || {
+        let whole = |_: &usize| {
+            let mut stream = StdStream::connect(address).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            got == b"answer"
+        };
+        (0..TIMES).filter(whole).count()
+    };
+    let clients = [(); CLIENTS].map(|()| std::thread::spawn(ask));
+    on_shard(move || async move {
+        let listener = TcpListener::new(listener);
+        for _ in 0..CLIENTS * TIMES {
+            let stream = listener.accept().await.unwrap();
+            // Lost when the shutdown of the connection before strikes this one.
+            let _ = stream.send(Piece::from(&b"answer"[..])).await;
+            stream.shutdown();
+            assert!(matches!(stream.recv().await, Ok(None)));
+        }
+    });
+    let answered: usize = clients.map(|client| client.join().unwrap()).iter().sum();
+    assert_eq!(answered, CLIENTS * TIMES);
+}
+
+#[test]
 fn an_unusable_core_is_refused_with_the_usable_ones() {
     let config = ShardConfig {
         core: Some(9999),

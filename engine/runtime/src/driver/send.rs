@@ -3,8 +3,6 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use io_uring::{opcode, types};
-
 use super::{Driver, Kind};
 use crate::piece::Pieces;
 use crate::slot::{SendState, SlotKey, remember};
@@ -93,9 +91,13 @@ impl Driver {
         self.close_if_done(key);
     }
 
-    /// Sends a FIN after what has been sent; the result is not waited for.
+    /// Sends a FIN behind what has been sent. Not by the ring: it hands a shutdown to a worker that looks
+    /// the descriptor up later, when it may name the next connection already.
     pub(crate) fn shutdown(&mut self, key: SlotKey) {
         let fd = self.fd(key);
-        self.submit_ignored(opcode::Shutdown::new(types::Fd(fd), libc::SHUT_WR).build());
+        // SAFETY: the slot owns the descriptor. An error says that the connection has failed already.
+        unsafe {
+            libc::shutdown(fd, libc::SHUT_WR);
+        }
     }
 }
