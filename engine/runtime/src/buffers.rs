@@ -32,6 +32,8 @@ pub(crate) struct Group {
     ring: Mapping,
     memory: Mapping,
     tail: Cell<u16>,
+    /// The first entry that is not taken, where the kernel does not take them itself.
+    head: Cell<u16>,
     /// Handles alive for each buffer; zero means that the kernel owns it.
     handles: RefCell<Vec<u32>>,
     free: Cell<u16>,
@@ -52,6 +54,7 @@ impl Group {
             ring,
             memory,
             tail: Cell::new(0),
+            head: Cell::new(0),
             handles: RefCell::new(vec![0; count]),
             free: Cell::new(0),
         };
@@ -76,6 +79,28 @@ impl Group {
     /// Buffers that the kernel may fill now.
     pub(crate) fn free(&self) -> u16 {
         self.free.get()
+    }
+
+    /// The buffer that the next receive fills, for a backend that receives by itself.
+    pub(crate) fn first_free(&self) -> Option<Free> {
+        let head = self.head.get();
+        if head == self.tail.get() {
+            return None;
+        }
+        let slot = usize::from(head & (self.config.count - 1));
+        // SAFETY: `slot` is below the number of entries that the mapping was made for; between head
+        // and tail every entry has been written, by this thread.
+        let bid = unsafe { (*self.ring.base.as_ptr().cast::<BufRingEntry>().add(slot)).bid() };
+        Some(Free {
+            bid,
+            address: self.address(bid).cast_mut(),
+            len: self.config.size as usize,
+        })
+    }
+
+    /// The one from [`Group::first_free`] is filled; [`Group::take`] follows.
+    pub(crate) fn claim_first(&self) {
+        self.head.set(self.head.get().wrapping_add(1));
     }
 
     /// Takes a buffer that a completion named: `len` bytes of it are filled.
@@ -140,6 +165,13 @@ impl Group {
                 .add(usize::from(bid) * self.config.size as usize)
         }
     }
+}
+
+/// A buffer without an owner.
+pub(crate) struct Free {
+    pub(crate) bid: u16,
+    pub(crate) address: *mut u8,
+    pub(crate) len: usize,
 }
 
 /// Bytes that the kernel put into a shard's buffer: an owned handle, cheap to split.

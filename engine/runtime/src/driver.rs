@@ -1,4 +1,4 @@
-//! Sockets on the ring: what is armed, what has arrived, who waits for it.
+//! Sockets and their operations: what is armed, what has arrived, who waits for it.
 //!
 //! Every operation's `user_data` is kind, generation and slot. A slot that its owner has let go stays
 //! until its last completion; only then does the descriptor close.
@@ -11,16 +11,15 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 use evenkeel_base::Instant;
-use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
+use crate::backend::{Completion, Io, Op, Wait};
 use crate::buffers::Group;
 use crate::error::StartError;
 use crate::remote::Remote;
 use crate::sends::Sends;
 use crate::shard::ShardConfig;
 use crate::slot::{Receive, SendState, Slot, SlotKey};
-use crate::uring::{Completion, Ring, Wait};
 
 pub(crate) use receive::Class;
 
@@ -31,13 +30,14 @@ const GENERATION_MASK: u32 = (1 << (KIND_SHIFT - GENERATION_SHIFT)) - 1;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum Kind {
-    Ignore = 0,
     Receive = 1,
     Send = 2,
     Connect = 3,
     Accept = 4,
     Bell = 5,
 }
+
+const BELL: u64 = (Kind::Bell as u64) << KIND_SHIFT;
 
 fn user_data(kind: Kind, key: SlotKey) -> u64 {
     (kind as u64) << KIND_SHIFT
@@ -48,7 +48,7 @@ fn user_data(kind: Kind, key: SlotKey) -> u64 {
 /// Counters of one shard's driver, since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DriverStats {
-    /// `io_uring_enter` calls.
+    /// Waits for the kernel: `io_uring_enter` or `epoll_pwait2` calls.
     pub enters: u64,
     /// Receives that found no free buffer.
     pub starved: u64,
@@ -59,7 +59,7 @@ pub struct DriverStats {
 }
 
 pub(crate) struct Driver {
-    ring: Ring,
+    io: Io,
     slots: Slab<Slot>,
     sends: Sends,
     generation: u32,
@@ -73,21 +73,17 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(config: &ShardConfig, remote: &Remote) -> Result<Driver, StartError> {
-        let mut ring = Ring::new()?;
+        let mut io = Io::new(config.backend)?;
         let groups = [
             Group::new(0, config.head_buffers)?,
             Group::new(1, config.body_buffers)?,
         ];
         for group in &groups {
-            ring.register(group)?;
+            io.register(group)?;
         }
-        let bell = opcode::PollAdd::new(types::Fd(remote.bell()), libc::POLLIN as u32)
-            .multi(true)
-            .build()
-            .user_data((Kind::Bell as u64) << KIND_SHIFT);
-        ring.push(&bell);
+        io.watch_bell(BELL, remote.bell())?;
         Ok(Driver {
-            ring,
+            io,
             slots: Slab::new(),
             sends: Sends::new(),
             generation: 0,
@@ -102,9 +98,9 @@ impl Driver {
 
     pub(crate) fn stats(&self) -> DriverStats {
         DriverStats {
-            enters: self.ring.enters,
+            enters: self.io.enters(),
             starved: self.starved_total,
-            overflows: self.ring.overflows(),
+            overflows: self.io.overflows(),
             sockets: self.slots.len(),
         }
     }
@@ -116,9 +112,9 @@ impl Driver {
     /// One enter, then everything that has completed. Returns true when another thread rang.
     pub(crate) fn turn(&mut self, wait: Wait, now: Instant, remote: &Remote) -> bool {
         self.feed_starved();
-        self.ring.turn(wait, now);
+        self.io.turn(wait, now);
         let mut batch = std::mem::take(&mut self.batch);
-        self.ring.reap(&mut batch);
+        self.io.reap(&mut batch);
         for completion in batch.drain(..) {
             self.complete(completion, remote);
         }
@@ -158,18 +154,13 @@ impl Driver {
         self.slots[key.index as usize].fd
     }
 
-    fn submit(&mut self, kind: Kind, key: SlotKey, entry: squeue::Entry) {
+    fn submit(&mut self, kind: Kind, key: SlotKey, op: Op) {
         self.slot(key).ops += 1;
-        self.ring.push(&entry.user_data(user_data(kind, key)));
-    }
-
-    fn submit_ignored(&mut self, entry: squeue::Entry) {
-        self.ring
-            .push(&entry.user_data((Kind::Ignore as u64) << KIND_SHIFT));
+        self.io.submit(user_data(kind, key), op);
     }
 
     fn cancel(&mut self, kind: Kind, key: SlotKey) {
-        self.submit_ignored(opcode::AsyncCancel::new(user_data(kind, key)).build());
+        self.io.cancel(user_data(kind, key));
     }
 
     /// The owner is gone: pending operations are cancelled, the descriptor closes after the last.
@@ -206,7 +197,7 @@ impl Driver {
         if slot.released && slot.ops == 0 {
             let fd = slot.fd;
             self.slots.remove(key.index as usize);
-            self.submit_ignored(opcode::Close::new(types::Fd(fd)).build());
+            self.io.close(key.index, fd);
         }
     }
 
@@ -215,12 +206,10 @@ impl Driver {
         if kind == Kind::Bell as u64 {
             remote.silence();
             self.bell_rang = true;
-            if !completion.more() {
-                let bell = opcode::PollAdd::new(types::Fd(remote.bell()), libc::POLLIN as u32)
-                    .multi(true)
-                    .build()
-                    .user_data((Kind::Bell as u64) << KIND_SHIFT);
-                self.ring.push(&bell);
+            if !completion.more {
+                self.io
+                    .watch_bell(BELL, remote.bell())
+                    .expect("it was watched before");
             }
             return;
         }
@@ -228,9 +217,6 @@ impl Driver {
             index: completion.user_data as u32,
             generation: (completion.user_data >> GENERATION_SHIFT) as u32 & GENERATION_MASK,
         };
-        if kind == Kind::Ignore as u64 {
-            return;
-        }
         let known = self
             .slots
             .get(key.index as usize)

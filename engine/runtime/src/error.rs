@@ -12,7 +12,7 @@ pub enum StartError {
     #[error(
         "io_uring cannot lock its memory ({0}): raise the memlock limit (ulimit -l, LimitMEMLOCK=) \
          to at least {needed} KiB a shard",
-        needed = crate::uring::MEMLOCK_KIB
+        needed = crate::backend::MEMLOCK_KIB
     )]
     Memlock(io::Error),
     #[error("this kernel's io_uring lacks {what}: Linux 6.1 or newer is needed")]

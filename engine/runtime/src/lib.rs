@@ -1,4 +1,4 @@
-//! The engine's ground: one event loop a core, on the kernel's ring.
+//! The engine's ground: one event loop a core, on the kernel's ring or, where that is refused, on epoll.
 //!
 //! This crate is the only one that touches the kernel and the only one with a clock. What it offers is
 //! small on purpose, so that another backend can stand behind the same names: [`Shard`],
@@ -6,6 +6,7 @@
 //!
 //! Practice it follows, and why, is in docs/ARCHITECTURE.md.
 
+mod backend;
 mod buffers;
 mod clock;
 mod driver;
@@ -20,8 +21,8 @@ mod sends;
 mod shard;
 mod slot;
 mod timer;
-mod uring;
 
+pub use backend::Backend;
 pub use buffers::{Chunk, GroupConfig};
 pub use driver::DriverStats;
 pub use error::StartError;

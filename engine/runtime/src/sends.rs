@@ -2,9 +2,9 @@
 
 use std::os::fd::RawFd;
 
-use io_uring::{opcode, squeue, types};
 use slab::Slab;
 
+use crate::backend::Op;
 use crate::piece::{MAX_PIECES, Pieces};
 
 struct SendOp {
@@ -43,7 +43,7 @@ impl Sends {
     }
 
     /// The operation that sends what is left.
-    pub(crate) fn entry(&mut self, index: u32, fd: RawFd) -> squeue::Entry {
+    pub(crate) fn entry(&mut self, index: u32, fd: RawFd) -> Op {
         let op = &mut self.ops[index as usize];
         let mut skip = op.sent;
         let mut count = 0;
@@ -63,15 +63,13 @@ impl Sends {
         }
         if count == 1 {
             let len = u32::try_from(op.vectors[0].iov_len).unwrap_or(u32::MAX);
-            return opcode::Send::new(types::Fd(fd), op.vectors[0].iov_base.cast(), len)
-                .flags(libc::MSG_NOSIGNAL)
-                .build();
+            let bytes = op.vectors[0].iov_base.cast_const().cast();
+            return Op::Send { fd, bytes, len };
         }
         op.message.msg_iov = op.vectors.as_mut_ptr();
         op.message.msg_iovlen = count as _;
-        opcode::SendMsg::new(types::Fd(fd), &raw const op.message)
-            .flags(libc::MSG_NOSIGNAL as u32)
-            .build()
+        let message = &raw const op.message;
+        Op::SendMessage { fd, message }
     }
 
     /// Notes that `n` more bytes went out; true when that was all.

@@ -14,6 +14,7 @@ use std::{io, thread};
 use evenkeel_base::wheel::Wheel;
 use evenkeel_base::{Duration, Instant};
 
+use crate::backend::{Backend, Wait};
 use crate::buffers::GroupConfig;
 use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats};
@@ -22,7 +23,6 @@ use crate::event::Event;
 use crate::executor::{self, Executor};
 use crate::piece::{Buffer, BufferPool};
 use crate::remote::Remote;
-use crate::uring::Wait;
 
 /// How a shard is made.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct ShardConfig {
     pub name: String,
     /// The core to pin to; `None` leaves the thread where the scheduler puts it.
     pub core: Option<usize>,
+    /// The way to the kernel.
+    pub backend: Backend,
     /// Small buffers: idle connections and heads.
     pub head_buffers: GroupConfig,
     /// Large buffers: bodies on the way through.
@@ -42,6 +44,7 @@ impl Default for ShardConfig {
         ShardConfig {
             name: "shard".into(),
             core: None,
+            backend: Backend::default(),
             head_buffers: GroupConfig {
                 count: 1024,
                 size: 4096,
@@ -65,7 +68,7 @@ pub struct ShardStats {
     pub turns: AtomicU64,
     /// Tasks that ended by a panic.
     pub panics: AtomicU64,
-    /// Enters into the kernel.
+    /// Waits for the kernel, see [`DriverStats::enters`].
     pub enters: AtomicU64,
     /// Receives that had to wait for a buffer.
     pub starved: AtomicU64,

@@ -8,22 +8,56 @@ use std::sync::mpsc;
 
 use evenkeel_base::Duration;
 use evenkeel_runtime::{
-    Event, Piece, Pieces, Shard, ShardConfig, Sharing, StartError, TcpListener, TcpStream, bind,
-    buffer, driver_stats, local_address, mailbox, now, sleep_until, spawn_local, tasks, timeout_at,
+    Backend, Event, Piece, Pieces, Shard, ShardConfig, Sharing, StartError, TcpListener, TcpStream,
+    bind, buffer, driver_stats, local_address, mailbox, now, sleep_until, spawn_local, tasks,
+    timeout_at,
 };
+
+/// Each of these is a test of every backend.
+macro_rules! on_every_backend {
+    ($($name:ident),* $(,)?) => {
+        mod uring {
+            $(#[test] fn $name() { super::$name(evenkeel_runtime::Backend::Uring) })*
+        }
+        mod epoll {
+            $(#[test] fn $name() { super::$name(evenkeel_runtime::Backend::Epoll) })*
+        }
+    };
+}
+
+on_every_backend! {
+    bytes_come_back_in_order_through_small_buffers,
+    a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory,
+    a_vectored_send_keeps_its_pieces_in_order,
+    timers_fire_in_order_and_never_early,
+    a_timeout_drops_the_receive_and_the_connection_closes,
+    connecting_to_a_closed_port_is_an_error_at_once,
+    a_reset_is_seen_by_a_task_that_waits_for_nothing_else,
+    a_panic_ends_its_own_task_only,
+    messages_cross_threads_and_a_full_mailbox_refuses,
+    exhausted_head_buffers_delay_but_lose_nothing,
+    a_shutdown_never_hits_the_next_connection_with_the_same_descriptor,
+}
+
+fn config(backend: Backend) -> ShardConfig {
+    ShardConfig {
+        backend,
+        ..ShardConfig::default()
+    }
+}
 
 fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
 /// Runs a future on a shard of its own and hands its result back; a hang fails after 30 s.
-fn on_shard<F, R>(main: impl FnOnce() -> F + Send + 'static) -> R
+fn on_shard<F, R>(backend: Backend, main: impl FnOnce() -> F + Send + 'static) -> R
 where
     F: Future<Output = R> + 'static,
     R: Send + 'static,
 {
     let (done, result) = mpsc::channel();
-    let shard = Shard::spawn(ShardConfig::default(), move || {
+    let shard = Shard::spawn(config(backend), move || {
         let future = main();
         async move { done.send(future.await).unwrap() }
     })
@@ -43,8 +77,7 @@ async fn echo(stream: TcpStream) {
     }
 }
 
-#[test]
-fn bytes_come_back_in_order_through_small_buffers() {
+fn bytes_come_back_in_order_through_small_buffers(backend: Backend) {
     let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
     let address = local_address(&listener).unwrap();
     let client = std::thread::spawn(move || {
@@ -61,15 +94,14 @@ fn bytes_come_back_in_order_through_small_buffers() {
         writer.join().unwrap();
         got == sent
     });
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let listener = TcpListener::new(listener);
         echo(listener.accept().await.unwrap()).await;
     });
     assert!(client.join().unwrap());
 }
 
-#[test]
-fn a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory() {
+fn a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory(backend: Backend) {
     // The sink reads nothing until told to: the source must run into back-pressure.
     let source = StdListener::bind(loopback()).unwrap();
     let sink = StdListener::bind(loopback()).unwrap();
@@ -110,7 +142,7 @@ fn a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory() {
         }
         (stuck_at, got)
     });
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let deadline = now() + Duration::from_secs(5);
         let from = TcpStream::connect(from, deadline).await.unwrap();
         let to = TcpStream::connect(to, deadline).await.unwrap();
@@ -124,8 +156,7 @@ fn a_slow_reader_stops_a_bulk_relay_instead_of_filling_memory() {
     assert!(got >= total);
 }
 
-#[test]
-fn a_vectored_send_keeps_its_pieces_in_order() {
+fn a_vectored_send_keeps_its_pieces_in_order(backend: Backend) {
     let listener = StdListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     let reader = std::thread::spawn(move || {
@@ -134,7 +165,7 @@ fn a_vectored_send_keeps_its_pieces_in_order() {
         stream.read_to_end(&mut got).unwrap();
         got
     });
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let stream = TcpStream::connect(address, now() + Duration::from_secs(5))
             .await
             .unwrap();
@@ -151,9 +182,8 @@ fn a_vectored_send_keeps_its_pieces_in_order() {
     assert_eq!(reader.join().unwrap(), b"head|shared|static");
 }
 
-#[test]
-fn timers_fire_in_order_and_never_early() {
-    let order = on_shard(|| async {
+fn timers_fire_in_order_and_never_early(backend: Backend) {
+    let order = on_shard(backend, || async {
         let order = Rc::new(RefCell::new(Vec::new()));
         let event = Rc::new(Event::new());
         for wait_ms in [30u64, 10, 20, 0] {
@@ -174,8 +204,7 @@ fn timers_fire_in_order_and_never_early() {
     assert_eq!(order, [0, 10, 20, 30]);
 }
 
-#[test]
-fn a_timeout_drops_the_receive_and_the_connection_closes() {
+fn a_timeout_drops_the_receive_and_the_connection_closes(backend: Backend) {
     let listener = StdListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     let silent = std::thread::spawn(move || {
@@ -185,7 +214,7 @@ fn a_timeout_drops_the_receive_and_the_connection_closes() {
         stream.read_to_end(&mut rest).unwrap();
         rest.len()
     });
-    let sockets = on_shard(move || async move {
+    let sockets = on_shard(backend, move || async move {
         let stream = TcpStream::connect(address, now() + Duration::from_secs(5))
             .await
             .unwrap();
@@ -202,10 +231,9 @@ fn a_timeout_drops_the_receive_and_the_connection_closes() {
     assert_eq!(silent.join().unwrap(), 0);
 }
 
-#[test]
-fn connecting_to_a_closed_port_is_an_error_at_once() {
+fn connecting_to_a_closed_port_is_an_error_at_once(backend: Backend) {
     let address = StdListener::bind(loopback()).unwrap().local_addr().unwrap();
-    let error = on_shard(move || async move {
+    let error = on_shard(backend, move || async move {
         TcpStream::connect(address, now() + Duration::from_secs(5))
             .await
             .err()
@@ -215,8 +243,7 @@ fn connecting_to_a_closed_port_is_an_error_at_once() {
     assert_eq!(error, std::io::ErrorKind::ConnectionRefused);
 }
 
-#[test]
-fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else() {
+fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else(backend: Backend) {
     let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
     let address = local_address(&listener).unwrap();
     let client = std::thread::spawn(move || {
@@ -225,7 +252,7 @@ fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else() {
             .set_linger(Some(std::time::Duration::ZERO))
             .unwrap();
     });
-    let kind = on_shard(move || async move {
+    let kind = on_shard(backend, move || async move {
         let listener = TcpListener::new(listener);
         let stream = listener.accept().await.unwrap();
         stream.failed().await.kind()
@@ -234,9 +261,8 @@ fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else() {
     assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
 }
 
-#[test]
-fn a_panic_ends_its_own_task_only() {
-    let survived = on_shard(|| async {
+fn a_panic_ends_its_own_task_only(backend: Backend) {
+    let survived = on_shard(backend, || async {
         let event = Rc::new(Event::new());
         let done = Rc::new(Cell::new(false));
         spawn_local(async { panic!("injected by the test") });
@@ -254,8 +280,7 @@ fn a_panic_ends_its_own_task_only() {
     assert_eq!(survived, 1, "the panicked task is gone from the table");
 }
 
-#[test]
-fn messages_cross_threads_and_a_full_mailbox_refuses() {
+fn messages_cross_threads_and_a_full_mailbox_refuses(backend: Backend) {
     let (sender, mut receiver) = mailbox::<u32>(2);
     assert_eq!(sender.send(1), Ok(()));
     assert_eq!(sender.send(2), Ok(()));
@@ -269,7 +294,7 @@ fn messages_cross_threads_and_a_full_mailbox_refuses() {
             }
         }
     });
-    let got = on_shard(move || async move {
+    let got = on_shard(backend, move || async move {
         let mut got = Vec::new();
         while let Some(n) = receiver.recv().await {
             got.push(n);
@@ -281,8 +306,7 @@ fn messages_cross_threads_and_a_full_mailbox_refuses() {
     assert_eq!(got, expected);
 }
 
-#[test]
-fn exhausted_head_buffers_delay_but_lose_nothing() {
+fn exhausted_head_buffers_delay_but_lose_nothing(backend: Backend) {
     // Two buffers for eight connections that all talk at once.
     let listener = bind(loopback(), 64, Sharing::Exclusive).unwrap();
     let address = local_address(&listener).unwrap();
@@ -304,7 +328,7 @@ fn exhausted_head_buffers_delay_but_lose_nothing() {
         })
         .collect();
     let (done, result) = mpsc::channel();
-    let mut config = ShardConfig::default();
+    let mut config = config(backend);
     config.head_buffers.count = 2;
     let shard = Shard::spawn(config, move || async move {
         let listener = TcpListener::new(listener);
@@ -333,8 +357,7 @@ fn exhausted_head_buffers_delay_but_lose_nothing() {
     assert!(starved > 0, "the test must exhaust the buffers");
 }
 
-#[test]
-fn a_shutdown_never_hits_the_next_connection_with_the_same_descriptor() {
+fn a_shutdown_never_hits_the_next_connection_with_the_same_descriptor(backend: Backend) {
     let listener = bind(loopback(), 16, Sharing::Exclusive).unwrap();
     let address = local_address(&listener).unwrap();
     const CLIENTS: usize = 8;
@@ -350,7 +373,7 @@ fn a_shutdown_never_hits_the_next_connection_with_the_same_descriptor() {
         (0..TIMES).filter(whole).count()
     };
     let clients = [(); CLIENTS].map(|()| std::thread::spawn(ask));
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let listener = TcpListener::new(listener);
         for _ in 0..CLIENTS * TIMES {
             let stream = listener.accept().await.unwrap();

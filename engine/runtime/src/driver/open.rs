@@ -4,11 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 
-use io_uring::{opcode, types};
-
 use super::{Driver, Kind, close_now};
+use crate::backend::{Completion, Op};
 use crate::slot::{Accepting, Connecting, SlotKey, remember};
-use crate::uring::Completion;
 
 /// Sockets that a listener may hold accepted before its multishot accept is stopped.
 const MAX_ACCEPTED: usize = 1024;
@@ -20,11 +18,11 @@ impl Driver {
             address,
             result: None,
         });
-        let (pointer, len) = (connecting.address.as_ptr().cast(), connecting.address.len());
+        let (address, len) = (connecting.address.as_ptr().cast(), connecting.address.len());
         let slot = self.slot(key);
         slot.connect = Some(connecting);
-        let entry = opcode::Connect::new(types::Fd(slot.fd), pointer, len).build();
-        self.submit(Kind::Connect, key, entry);
+        let fd = slot.fd;
+        self.submit(Kind::Connect, key, Op::Connect { fd, address, len });
         key
     }
 
@@ -86,10 +84,7 @@ impl Driver {
         let armed = std::mem::replace(&mut accepting.armed, true);
         remember(&mut slot.read_waker, cx.waker());
         if !armed {
-            let entry = opcode::AcceptMulti::new(types::Fd(fd))
-                .flags(libc::SOCK_CLOEXEC)
-                .build();
-            self.submit(Kind::Accept, key, entry);
+            self.submit(Kind::Accept, key, Op::AcceptMulti { fd });
         }
         Poll::Pending
     }
@@ -98,7 +93,7 @@ impl Driver {
         let slot = &mut self.slots[key.index as usize];
         let released = slot.released;
         let accepting = slot.accept.get_or_insert_with(Box::<Accepting>::default);
-        if !completion.more() {
+        if !completion.more {
             slot.ops -= 1;
             accepting.armed = false;
         }

@@ -4,12 +4,10 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use io_uring::{opcode, squeue, types};
-
 use super::{Driver, Kind};
+use crate::backend::{Completion, Op};
 use crate::buffers::Chunk;
 use crate::slot::{End, MAX_QUEUED_CHUNKS, Receive, SlotKey, remember};
-use crate::uring::Completion;
 
 /// Which buffers a receive takes: small ones that wait for ever, or one large one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,16 +78,13 @@ impl Driver {
             _ if starved => {}
             (Receive::Idle, Class::Head) => {
                 self.slot(key).receive = Receive::Multi;
-                let entry = opcode::RecvMulti::new(types::Fd(fd), self.groups[0].id()).build();
-                self.submit(Kind::Receive, key, entry);
+                let group = self.groups[0].id();
+                self.submit(Kind::Receive, key, Op::ReceiveMulti { fd, group });
             }
             (Receive::Idle, Class::Body) => {
                 self.slot(key).receive = Receive::Single;
-                let entry = opcode::Recv::new(types::Fd(fd), std::ptr::null_mut(), 0)
-                    .buf_group(self.groups[1].id())
-                    .build()
-                    .flags(squeue::Flags::BUFFER_SELECT);
-                self.submit(Kind::Receive, key, entry);
+                let group = self.groups[1].id();
+                self.submit(Kind::Receive, key, Op::Receive { fd, group });
             }
             (Receive::Multi, Class::Body) if !cancelling => {
                 self.slot(key).cancelling = true;
@@ -105,7 +100,7 @@ impl Driver {
             Receive::Single => 1,
             Receive::Multi | Receive::Idle => 0,
         };
-        if !completion.more() {
+        if !completion.more {
             slot.ops -= 1;
             slot.receive = Receive::Idle;
             slot.cancelling = false;
@@ -113,7 +108,7 @@ impl Driver {
         match completion.result {
             n if n > 0 => {
                 let bid = completion
-                    .buffer()
+                    .buffer
                     .expect("a receive with data names its buffer");
                 let chunk = self.groups[group].take(bid, n as u32);
                 if !slot.released {
@@ -121,7 +116,7 @@ impl Driver {
                 }
             }
             0 => {
-                if let Some(bid) = completion.buffer() {
+                if let Some(bid) = completion.buffer {
                     drop(self.groups[group].take(bid, 0));
                 }
                 slot.end = Some(End::Eof);

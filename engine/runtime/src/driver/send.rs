@@ -4,9 +4,9 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::{Driver, Kind};
+use crate::backend::Completion;
 use crate::piece::Pieces;
 use crate::slot::{SendState, SlotKey, remember};
-use crate::uring::Completion;
 
 impl Driver {
     /// Starts a send of all pieces. One at a time a socket.

@@ -2,13 +2,16 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 
 use evenkeel_base::{Duration, Instant};
-use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{CompletionQueue, EnterFlags, IoUring, SubmissionQueue, Submitter, cqueue, squeue};
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{
+    CompletionQueue, EnterFlags, IoUring, SubmissionQueue, Submitter, cqueue, opcode, squeue,
+};
 
+use super::{Completion, Op, Wait};
 use crate::buffers::Group;
 use crate::error::StartError;
 
@@ -20,6 +23,8 @@ pub(crate) const MEMLOCK_KIB: u32 = 256;
 
 /// The most completions that one turn hands out before tasks run.
 const REAP_BUDGET: usize = 1024;
+/// Of operations whose completion says nothing.
+const IGNORED: u64 = u64::MAX;
 
 /// The three halves of an `IoUring`, apart, so that the registered descriptor stays in use.
 pub(crate) struct Ring {
@@ -30,24 +35,6 @@ pub(crate) struct Ring {
     enter_flags: EnterFlags,
     groups: Vec<Rc<Group>>,
     pub(crate) enters: u64,
-}
-
-/// One completion, copied out of the queue.
-#[derive(Clone, Copy)]
-pub(crate) struct Completion {
-    pub(crate) user_data: u64,
-    pub(crate) result: i32,
-    pub(crate) flags: u32,
-}
-
-impl Completion {
-    pub(crate) fn more(&self) -> bool {
-        cqueue::more(self.flags)
-    }
-
-    pub(crate) fn buffer(&self) -> Option<u16> {
-        cqueue::buffer_select(self.flags)
-    }
 }
 
 impl Ring {
@@ -117,8 +104,45 @@ impl Ring {
         }
     }
 
+    pub(crate) fn submit(&mut self, user_data: u64, op: Op) {
+        let entry = match op {
+            Op::ReceiveMulti { fd, group } => opcode::RecvMulti::new(Fd(fd), group).build(),
+            Op::Receive { fd, group } => opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0)
+                .buf_group(group)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+            Op::Send { fd, bytes, len } => opcode::Send::new(Fd(fd), bytes, len)
+                .flags(libc::MSG_NOSIGNAL)
+                .build(),
+            Op::SendMessage { fd, message } => opcode::SendMsg::new(Fd(fd), message)
+                .flags(libc::MSG_NOSIGNAL as u32)
+                .build(),
+            Op::Connect { fd, address, len } => opcode::Connect::new(Fd(fd), address, len).build(),
+            Op::AcceptMulti { fd } => opcode::AcceptMulti::new(Fd(fd))
+                .flags(libc::SOCK_CLOEXEC)
+                .build(),
+        };
+        self.push(&entry.user_data(user_data));
+    }
+
+    pub(crate) fn cancel(&mut self, user_data: u64) {
+        let entry = opcode::AsyncCancel::new(user_data).build();
+        self.push(&entry.user_data(IGNORED));
+    }
+
+    pub(crate) fn close(&mut self, fd: RawFd) {
+        self.push(&opcode::Close::new(Fd(fd)).build().user_data(IGNORED));
+    }
+
+    pub(crate) fn watch_bell(&mut self, user_data: u64, fd: RawFd) {
+        let entry = opcode::PollAdd::new(Fd(fd), libc::POLLIN as u32)
+            .multi(true)
+            .build();
+        self.push(&entry.user_data(user_data));
+    }
+
     /// Queues an operation for the next enter.
-    pub(crate) fn push(&mut self, entry: &squeue::Entry) {
+    fn push(&mut self, entry: &squeue::Entry) {
         loop {
             // SAFETY: the callers in `driver` keep what an entry points to alive in the slot or the
             // send table until the completion with its user_data is reaped.
@@ -134,13 +158,9 @@ impl Ring {
     /// completion or the deadline.
     pub(crate) fn turn(&mut self, wait: Wait, now: Instant) {
         self.sq.sync();
-        match wait {
-            Wait::No => self.enter(0, None),
-            Wait::Forever => self.enter(1, None),
-            Wait::Until(deadline) => {
-                let left: Duration = deadline - now;
-                self.enter(usize::from(!left.is_zero()), Some(left));
-            }
+        match wait.left(now) {
+            Some(Duration::ZERO) => self.enter(0, None),
+            left => self.enter(1, left),
         }
     }
 
@@ -177,10 +197,14 @@ impl Ring {
     pub(crate) fn reap(&mut self, batch: &mut Vec<Completion>) {
         self.cq.sync();
         for entry in self.cq.by_ref().take(REAP_BUDGET) {
+            if entry.user_data() == IGNORED {
+                continue;
+            }
             batch.push(Completion {
                 user_data: entry.user_data(),
                 result: entry.result(),
-                flags: entry.flags(),
+                buffer: cqueue::buffer_select(entry.flags()),
+                more: cqueue::more(entry.flags()),
             });
         }
         self.cq.sync();
@@ -204,13 +228,6 @@ impl Drop for Ring {
     }
 }
 
-/// How long a turn may sleep.
-pub(crate) enum Wait {
-    No,
-    Forever,
-    Until(Instant),
-}
-
 fn setup_error(error: io::Error) -> StartError {
     match error.raw_os_error() {
         Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => StartError::Refused(error),
@@ -223,7 +240,7 @@ fn setup_error(error: io::Error) -> StartError {
 }
 
 impl AsRawFd for Ring {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+    fn as_raw_fd(&self) -> RawFd {
         // SAFETY: `owner` lives until Drop.
         unsafe { (*self.owner).as_raw_fd() }
     }
