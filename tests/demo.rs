@@ -17,8 +17,9 @@ const ARMS: [&str; 5] = [
 fn the_quick_demo_says_where_the_requests_went() {
     let folder = Folder::new();
     let out = folder.path("out");
+    let runtime = std::env::var("EVENKEEL_TEST_RUNTIME").unwrap_or_else(|_| "auto".into());
     let output = Command::new(binary("loadgen"))
-        .args(["demo", "--quick", "--out"])
+        .args(["--runtime", &runtime, "demo", "--quick", "--out"])
         .arg(&out)
         .stdin(Stdio::null())
         .output()

@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use evenkeel_tests::{Folder, binary, run_to_end};
+use evenkeel_tests::{Folder, binary, refuse, run_to_end};
 
 /// A configuration with one shard on a free port; `engine` is added to its first table.
 fn config(folder: &Folder, engine: &str) -> PathBuf {
@@ -30,20 +30,13 @@ fn assert_ends(command: &mut Command, code: i32, words: &[&str]) {
     }
 }
 
-/// `tests/refuse.c`, built by the C compiler that the workspace needs anyway.
-fn refuse(folder: &Folder) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("refuse.c");
-    let program = folder.path("refuse");
-    let mut compiler = Command::new("cc");
-    let (code, error) = run_to_end(compiler.arg("-o").arg(&program).arg(source));
-    assert_eq!(code, Some(0), "{error}");
-    program
-}
-
 #[test]
 fn io_uring_refused_names_the_setting_and_the_seccomp_profile() {
     let folder = Folder::new();
-    let (refuse, config) = (refuse(&folder), config(&folder, "shards = 1\nadmin = \"\""));
+    let (refuse, config) = (
+        refuse(&folder),
+        config(&folder, "shards = 1\nruntime = \"uring\"\nadmin = \"\""),
+    );
     // EPERM from a container's profile or kernel.io_uring_disabled, ENOSYS from a kernel without it.
     for errno in ["1", "38"] {
         let mut engine = Command::new(&refuse);
@@ -68,8 +61,11 @@ fn loadgen_says_the_same_of_a_refused_io_uring() {
     let words = ["loadgen: ", "io_uring is refused", "seccomp"];
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let arguments = ["run", &url, "--rate", "1", "--duration", "1s"];
-    assert_ends(loadgen.args(arguments), 1, &words);
+    let forced = ["--runtime", "uring", "run", &url];
+    loadgen
+        .args(forced)
+        .args(["--rate", "1", "--duration", "1s"]);
+    assert_ends(&mut loadgen, 1, &words);
 }
 
 /// The engine as a user without privileges and with `bytes` of memlock: a privileged one has no such
@@ -105,7 +101,7 @@ fn memlock_too_low_names_the_limit_and_what_is_enough_serves() {
         }
     }
     let folder = Folder::new();
-    let config = config(&folder, "shards = 1\nadmin = \"\"");
+    let config = config(&folder, "shards = 1\nruntime = \"uring\"\nadmin = \"\"");
     let words = [
         "evenkeel: io_uring cannot lock",
         "ulimit -l",
@@ -131,7 +127,7 @@ fn memlock_too_low_names_the_limit_and_what_is_enough_serves() {
 #[test]
 fn a_core_that_is_not_there_is_named_with_those_that_are() {
     let folder = Folder::new();
-    let config = config(&folder, "shards = 1\nadmin = \"\"");
+    let config = config(&folder, "shards = 1\nruntime = \"uring\"\nadmin = \"\"");
     let mut engine = Command::new(binary("evenkeel"));
     assert_ends(
         engine

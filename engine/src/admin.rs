@@ -40,6 +40,7 @@ pub(crate) fn start(
     let config = ShardConfig {
         name: "admin".into(),
         core: None,
+        backend: source.backend,
         head_buffers: GroupConfig {
             count: 64,
             size: 4096,

@@ -43,7 +43,7 @@ struct RunArgs {
     /// A count, "all", or a list of cores such as 0,2-3; wins over the file
     #[arg(long)]
     shards: Option<Shards>,
-    /// auto or uring; wins over the file
+    /// auto, uring or epoll; wins over the file
     #[arg(long, value_parser = runtime)]
     runtime: Option<Runtime>,
     #[arg(long, value_enum, default_value = "text")]

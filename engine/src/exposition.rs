@@ -173,6 +173,10 @@ fn connections(text: &mut Text, source: &Source) {
 }
 
 fn shards(text: &mut Text, source: &Source) {
+    let help = "The backend in use.";
+    text.family("evenkeel_runtime", "info", help);
+    let backend = [("backend", source.backend.name())];
+    text.sample("evenkeel_runtime_info", &backend, 1);
     let help = "Share of its time that the loop did not wait, since its start.";
     text.family("evenkeel_shard_busy_ratio", "gauge", help);
     for (index, stats) in source.stats.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use evenkeel_base::Duration;
 use evenkeel_http1::Limits;
 use evenkeel_http1::encode::Forwarded;
+use evenkeel_runtime::Backend;
 
 use crate::config::{self, Config};
 use crate::pool::PoolConfig;
@@ -14,6 +15,8 @@ use crate::route::Route;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) shards: Vec<Option<usize>>,
+    /// `None`: the best that the host allows.
+    pub(crate) backend: Option<Backend>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) drain_timeout: Duration,
     /// Requests in flight in the process; zero for no cap.
@@ -52,7 +55,7 @@ pub enum PlanError {
         "shards: {wanted} are wanted, but this process may use {usable} core(s): at most one each"
     )]
     TooFewCores { wanted: u32, usable: usize },
-    #[error("runtime: {0} is not available in this version; use \"auto\" or \"uring\"")]
+    #[error("runtime: {0} is not available in this version; use \"auto\", \"uring\" or \"epoll\"")]
     Runtime(&'static str),
 }
 
@@ -63,11 +66,14 @@ impl Plan {
     /// When it asks for more than the host or this version has.
     pub fn new(config: &Config) -> Result<Plan, PlanError> {
         use config::Choice as _;
-        match config.engine.runtime {
-            config::Runtime::Auto | config::Runtime::Uring => {}
-            other => return Err(PlanError::Runtime(other.word())),
-        }
+        let backend = match config.engine.runtime {
+            config::Runtime::Auto => None,
+            config::Runtime::Uring => Some(Backend::Uring),
+            config::Runtime::Epoll => Some(Backend::Epoll),
+            other @ config::Runtime::Glommio => return Err(PlanError::Runtime(other.word())),
+        };
         Ok(Plan {
+            backend,
             shards: cores(&config.engine.shards)?,
             admin: config.engine.admin,
             drain_timeout: config.engine.drain_timeout,

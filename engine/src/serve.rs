@@ -12,8 +12,8 @@ use std::time;
 use evenkeel_base::Duration;
 use evenkeel_policy::Process;
 use evenkeel_runtime::{
-    Receiver, Sender, Shard, ShardConfig, ShardStats, Sharing, StartError, TcpListener, bind,
-    local_address, mailbox, now, spawn_local, timeout_at,
+    Backend, Receiver, Sender, Shard, ShardConfig, ShardStats, Sharing, StartError, TcpListener,
+    bind, local_address, mailbox, now, spawn_local, timeout_at,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -79,6 +79,7 @@ pub struct Server {
 /// The first thing that is refused; nothing runs then.
 pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     let shards = plan.shards.len();
+    let backend = plan.backend.unwrap_or_else(|| best_backend(shards));
     let (sockets, addresses) = bind_listeners(plan, shards)?;
     let processes: Vec<Arc<Process>> = plan
         .upstreams
@@ -110,6 +111,7 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
         let config = ShardConfig {
             name: format!("shard-{index}"),
             core,
+            backend,
             ..ShardConfig::default()
         };
         server.shards.push(Shard::spawn(config, move || async move {
@@ -121,12 +123,22 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
     }
     if let Some(address) = plan.admin {
         let stats: Vec<Arc<ShardStats>> = server.shards.iter().map(Shard::stats).collect();
-        let source = state::Source::new(plan, metrics, stats, draining, queries);
+        let source = state::Source::new(plan, backend, metrics, stats, draining, queries);
         let (admin, address) = admin::start(address, source)?;
         server.admin = Some(admin);
         server.admin_address = Some(address);
     }
     Ok(server)
+}
+
+/// io_uring; where that is refused, epoll and one line that says why.
+fn best_backend(shards: usize) -> Backend {
+    let (backend, refused) = Backend::best(shards);
+    if let Some(why) = refused {
+        let text = format!("serving on {}: {why}", backend.name());
+        log::event(Level::Warn, &text, &[]);
+    }
+    backend
 }
 
 type Bound = (Vec<Vec<OwnedFd>>, Vec<SocketAddr>);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_base::{Duration, Instant};
 use evenkeel_policy::{Snapshot, Transition};
-use evenkeel_runtime::{Receiver, Sender, ShardStats, mailbox, now, spawn_local, timeout_at};
+use evenkeel_runtime::{
+    Backend, Receiver, Sender, ShardStats, mailbox, now, spawn_local, timeout_at,
+};
 
 use crate::log::{self, Level};
 use crate::metrics::ShardMetrics;
@@ -80,6 +82,7 @@ fn log_transition(shard: &ShardState, upstream: &str, transition: &Transition) {
 
 /// Everything that the admin thread may look at.
 pub(crate) struct Source {
+    pub(crate) backend: Backend,
     pub(crate) upstreams: Vec<UpstreamNames>,
     pub(crate) metrics: Vec<Arc<ShardMetrics>>,
     pub(crate) stats: Vec<Arc<ShardStats>>,
@@ -96,6 +99,7 @@ pub(crate) struct UpstreamNames {
 impl Source {
     pub(crate) fn new(
         plan: &Plan,
+        backend: Backend,
         metrics: Vec<Arc<ShardMetrics>>,
         stats: Vec<Arc<ShardStats>>,
         draining: Arc<AtomicBool>,
@@ -106,6 +110,7 @@ impl Source {
             endpoints: upstream.addresses.iter().map(ToString::to_string).collect(),
         });
         Source {
+            backend,
             upstreams: upstreams.collect(),
             metrics,
             stats,

@@ -15,6 +15,7 @@ pub(crate) fn render(source: &Source, reports: &[ShardReport]) -> String {
         .map(|(index, names)| upstream(index, names, reports))
         .collect();
     let document = json!({
+        "runtime": source.backend.name(),
         "draining": source.is_draining(),
         "shards": source.stats.len(),
         "shards_reporting": reports.len(),

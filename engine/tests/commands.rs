@@ -65,7 +65,9 @@ fn check_reports_every_problem_and_exits_with_2() {
     let lines: Vec<&str> = stderr(&output).lines().collect();
     let expected = [
         format!("{name}:2:1: engine.shard: unknown key, did you mean \"shards\"?"),
-        format!("{name}:3:11: engine.runtime: is 3, expected one of \"auto\", \"uring\""),
+        format!(
+            "{name}:3:11: engine.runtime: is 3, expected one of \"auto\", \"uring\", \"epoll\""
+        ),
     ];
     assert_eq!(lines, expected);
 }

@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
+use evenkeel::config;
+use evenkeel_runtime::{Backend, Shard, Sharing, bind, local_address, sleep_until};
 use loadgen_scenario::{Discipline, Fault, Law};
 
 use crate::demo;
 use crate::experiment;
 use crate::origin::{self, OriginConfig};
+use crate::runtime::{self, Runtime};
 use crate::selftest;
 use crate::simulate;
 
@@ -34,6 +36,9 @@ use crate::simulate;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// How the generator, its origins and the engine of a demo talk to the kernel
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    runtime: Runtime,
 }
 
 #[derive(Subcommand)]
@@ -192,7 +197,9 @@ impl Failure {
 /// Runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    cli.runtime.choose();
+    let result = match cli.command {
         Command::Demo(args) => {
             let length = if args.quick {
                 demo::Length::Quick
@@ -253,7 +260,12 @@ fn sim_command(args: &SimArgs) -> Result<ExitCode, Failure> {
 /// Serves as the engine would, with the configuration from standard input.
 fn engine_command(loops: Option<u32>) -> Result<ExitCode, Failure> {
     let text = std::io::read_to_string(std::io::stdin()).map_err(Failure::runtime)?;
-    let parsed = evenkeel::config::parse(&text, "demo").map_err(Failure::usage)?;
+    let mut parsed = evenkeel::config::parse(&text, "demo").map_err(Failure::usage)?;
+    match runtime::forced() {
+        None => {}
+        Some(Backend::Uring) => parsed.config.engine.runtime = config::Runtime::Uring,
+        Some(Backend::Epoll) => parsed.config.engine.runtime = config::Runtime::Epoll,
+    }
     let plan = evenkeel::Plan::new(&parsed.config).map_err(Failure::usage)?;
     let plan = match loops {
         None => plan,
@@ -331,11 +343,7 @@ fn origin_command(args: &OriginArgs) -> Result<ExitCode, Failure> {
         };
         origins.push((config, socket));
     }
-    let config = ShardConfig {
-        name: "origins".into(),
-        ..ShardConfig::default()
-    };
-    let shard = Shard::spawn(config, move || async move {
+    let shard = Shard::spawn(runtime::shard("origins"), move || async move {
         origin::spawn_all(origins);
         sleep_until(evenkeel_base::Instant::MAX).await;
     })

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use evenkeel_base::{Duration, Instant};
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
+use evenkeel_runtime::{Shard, Sharing, bind, local_address, now, sleep_until};
 use indicatif::{ProgressBar, ProgressStyle};
 use loadgen_scenario::{Discipline, Law};
 
@@ -19,6 +19,7 @@ use crate::cli::{Failure, write};
 use crate::host::Host;
 use crate::measurement::Verdict;
 use crate::origin::{self, OriginConfig};
+use crate::runtime;
 use arm::{Arm, Phases, Setting};
 use report::{ArmResult, DemoReport, Plot, Scenario};
 
@@ -177,11 +178,7 @@ fn start_origins(seed: u64) -> Result<(Shard, Vec<std::net::SocketAddr>), Failur
         };
         origins.push((config, socket));
     }
-    let config = ShardConfig {
-        name: "origins".into(),
-        ..ShardConfig::default()
-    };
-    let shard = Shard::spawn(config, move || async move {
+    let shard = Shard::spawn(runtime::shard("origins"), move || async move {
         origin::spawn_all(origins);
         sleep_until(Instant::MAX).await;
     });

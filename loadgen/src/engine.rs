@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use crate::cli::Failure;
+use crate::runtime;
 
 /// An engine in a process of its own; killed when dropped.
 pub(crate) struct Engine {
@@ -21,10 +22,11 @@ impl Engine {
     /// Starts it, with so many event loops when there are to be more than cores.
     pub(crate) fn start(configuration: &str, loops: Option<u32>) -> Result<Engine, Failure> {
         let program = std::env::current_exe().map_err(Failure::runtime)?;
-        let words = loops.map(|loops| format!("--loops={loops}"));
+        let loops = loops.map(|loops| format!("--loops={loops}"));
+        let runtime = runtime::forced().map(|backend| format!("--runtime={}", backend.name()));
         let mut child = Command::new(program)
             .arg("engine")
-            .args(words)
+            .args(loops.into_iter().chain(runtime))
             .stdin(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

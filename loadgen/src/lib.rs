@@ -12,6 +12,7 @@ pub mod host;
 pub mod measurement;
 pub mod origin;
 mod results;
+mod runtime;
 mod selftest;
 mod simulate;
 pub mod slo;

@@ -5,7 +5,7 @@ mod queue;
 use std::process::ExitCode;
 
 use evenkeel_base::{Duration, Instant};
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, sleep_until};
+use evenkeel_runtime::{Shard, Sharing, bind, local_address, sleep_until};
 use indicatif::ProgressBar;
 use loadgen_scenario::{Arrivals, Discipline, Fault, Law, Process};
 
@@ -13,6 +13,7 @@ use crate::cli::Failure;
 use crate::client::{Class, Ended, Keep, Patience, Target, run};
 use crate::measurement::{Description, Request, Verdict, report};
 use crate::origin::{self, OriginConfig};
+use crate::runtime;
 
 const SEED: u64 = 1;
 
@@ -118,7 +119,7 @@ impl Trial {
             body_bytes: 16,
             start: None,
         };
-        let origin = Shard::spawn(ShardConfig::default(), move || async move {
+        let origin = Shard::spawn(runtime::shard("origin"), move || async move {
             origin::spawn(config, socket);
             sleep_until(Instant::MAX).await;
         });

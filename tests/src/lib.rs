@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -42,6 +42,8 @@ pub struct Engine {
     child: Child,
     pub address: SocketAddr,
     pub admin: SocketAddr,
+    /// Its lines before those of the addresses.
+    pub said: Vec<String>,
 }
 
 impl Engine {
@@ -72,10 +74,25 @@ impl Engine {
     /// When it does not listen in time.
     #[must_use]
     pub fn run(text: &str) -> Engine {
+        let mut command = Command::new(binary("evenkeel"));
+        command.arg("run");
+        // tests/run sets it, to have everything once more on another backend.
+        if let Some(runtime) = std::env::var_os("EVENKEEL_TEST_RUNTIME") {
+            command.arg("--runtime").arg(runtime);
+        }
+        Engine::run_as(command, text)
+    }
+
+    /// As [`Engine::run`], by a command that wants no more than `--config FILE`.
+    ///
+    /// # Panics
+    /// When it does not listen in time.
+    #[must_use]
+    pub fn run_as(mut command: Command, text: &str) -> Engine {
         let folder = Folder::new();
         let file = folder.file("evenkeel.toml", text);
-        let mut child = Command::new(binary("evenkeel"))
-            .args(["run", "--config"])
+        let mut child = command
+            .arg("--config")
             .arg(&file)
             .stderr(Stdio::piped())
             .spawn()
@@ -102,6 +119,7 @@ impl Engine {
             child,
             address,
             admin,
+            said: seen,
         }
     }
 
@@ -218,6 +236,21 @@ pub fn run_to_end(command: &mut Command) -> (Option<i32>, String) {
         thread::sleep(Duration::from_millis(5));
     };
     (status.code(), reader.join().unwrap_or_default())
+}
+
+/// `tests/refuse.c`, built by the C compiler that the workspace needs anyway: runs a program for which
+/// io_uring_setup fails.
+///
+/// # Panics
+/// When there is no C compiler.
+#[must_use]
+pub fn refuse(folder: &Folder) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("refuse.c");
+    let program = folder.path("refuse");
+    let mut compiler = Command::new("cc");
+    let (code, error) = run_to_end(compiler.arg("-o").arg(&program).arg(source));
+    assert_eq!(code, Some(0), "{error}");
+    program
 }
 
 fn unique() -> String {

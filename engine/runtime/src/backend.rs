@@ -14,6 +14,7 @@ use evenkeel_base::{Duration, Instant};
 
 use crate::buffers::Group;
 use crate::error::StartError;
+use crate::shard::ShardConfig;
 use epoll::Poller;
 pub(crate) use uring::MEMLOCK_KIB;
 use uring::Ring;
@@ -38,13 +39,31 @@ impl Backend {
         }
     }
 
-    /// Whether this host offers it to this process: everything that a shard needs is set up and taken
-    /// down again.
+    /// Whether this process gets it here, for so many shards at once: all that they need is set up and
+    /// taken down again.
     ///
     /// # Errors
     /// What a shard would fail with.
-    pub fn probe(self) -> Result<(), StartError> {
-        Io::new(self).map(drop)
+    pub fn probe(self, shards: usize) -> Result<(), StartError> {
+        let config = ShardConfig::default();
+        let mut set_up = Vec::new();
+        for _ in 0..shards {
+            let mut io = Io::new(self)?;
+            for (id, buffers) in (0..).zip([config.head_buffers, config.body_buffers]) {
+                io.register(&Group::new(id, buffers)?)?;
+            }
+            set_up.push(io);
+        }
+        Ok(())
+    }
+
+    /// io_uring where so many shards get it, else epoll and why.
+    #[must_use]
+    pub fn best(shards: usize) -> (Backend, Option<StartError>) {
+        match Backend::Uring.probe(shards) {
+            Ok(()) => (Backend::Uring, None),
+            Err(why) => (Backend::Epoll, Some(why)),
+        }
     }
 }
 

@@ -47,11 +47,12 @@ pub(super) static ENGINE: Section = Section {
         key(
             "runtime",
             Kind::Choice {
-                words: &["auto", "uring"],
-                later: &["epoll", "glommio"],
+                words: &["auto", "uring", "epoll"],
+                later: &["glommio"],
             },
             Preset::Toml("\"auto\""),
-            "How shards talk to the kernel; auto takes the best that the host allows.",
+            "How shards talk to the kernel; auto takes io_uring, and epoll with a warning where that is \
+             refused.",
         ),
         key(
             "admin",

@@ -13,6 +13,7 @@ use loadgen_scenario::{Arrivals, Process};
 use super::exchange::Template;
 use super::record::{Keep, Record};
 use super::worker::{Harvest, Plan, work};
+use crate::runtime;
 
 /// Time between the start of the threads and the first intended start.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -98,9 +99,8 @@ pub fn run(target: &Target) -> Result<Ended, RunError> {
     for thread in 0..threads {
         let plan = plan(target, thread, threads, start);
         let config = ShardConfig {
-            name: format!("load-{thread}"),
             core: target.cores.get(thread as usize).copied(),
-            ..ShardConfig::default()
+            ..runtime::shard(format!("load-{thread}"))
         };
         let harvests = harvests.clone();
         shards.push(Shard::spawn(config, move || async move {

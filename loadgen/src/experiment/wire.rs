@@ -7,7 +7,7 @@ use std::thread;
 use std::time;
 
 use evenkeel_base::{Duration, Instant};
-use evenkeel_runtime::{Shard, ShardConfig, Sharing, bind, local_address, now, sleep_until};
+use evenkeel_runtime::{Shard, Sharing, bind, local_address, now, sleep_until};
 use loadgen_scenario::Scenario;
 use loadgen_sim as sim;
 
@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::host::{self, Host, Scheduling};
 use crate::measurement::{self, Evidence, Verdict};
 use crate::origin::{self, OriginConfig};
+use crate::runtime;
 
 /// Enough that no request of a scenario waits for one.
 pub(super) const CONNECTIONS: u32 = 256;
@@ -246,11 +247,7 @@ fn origins(
         };
         all.push((config, socket));
     }
-    let config = ShardConfig {
-        name: "origins".into(),
-        ..ShardConfig::default()
-    };
-    let shard = Shard::spawn(config, move || async move {
+    let shard = Shard::spawn(runtime::shard("origins"), move || async move {
         origin::spawn_all(all);
         sleep_until(Instant::MAX).await;
     });

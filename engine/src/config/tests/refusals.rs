@@ -79,10 +79,10 @@ fn what_comes_later_is_refused_by_name() {
         ],
     );
     check(
-        "[engine]\nruntime = \"epoll\"\n",
+        "[engine]\nruntime = \"glommio\"\n",
         &[
-            "f:6:11: engine.runtime: \"epoll\" is not available in this version, expected one of \
-           \"auto\", \"uring\"",
+            "f:6:11: engine.runtime: \"glommio\" is not available in this version, expected one of \
+           \"auto\", \"uring\", \"epoll\"",
         ],
     );
     check(
@@ -105,7 +105,7 @@ fn words_are_corrected() {
     );
     check(
         "[engine]\nruntime = 3\n",
-        &["f:6:11: engine.runtime: is 3, expected one of \"auto\", \"uring\""],
+        &["f:6:11: engine.runtime: is 3, expected one of \"auto\", \"uring\", \"epoll\""],
     );
 }
 
