@@ -361,13 +361,7 @@ impl<'a> Carry<'a> {
                 switched: head.is_switch(),
                 relayed,
             }),
-            Err(error) => {
-                // The close is all that ends such a body: a cut one must not look whole.
-                if delivery == Delivery::UntilClose {
-                    self.stream.reset_on_close();
-                }
-                Err(download_fault(&error))
-            }
+            Err(error) => Err(download_fault(&error)),
         }
     }
 

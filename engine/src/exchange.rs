@@ -233,13 +233,22 @@ impl Exchange<'_> {
             }
             Err(Fault::Broken(reason)) => {
                 self.count(upstream, Outcome::Refused(reason));
-                End::Close
+                self.cut()
             }
             Err(Fault::Gone) => {
                 self.count(upstream, Outcome::ClientGone);
-                End::Close
+                self.cut()
             }
         }
+    }
+
+    /// Closes in the middle of an answer. A close may be all that ends one for HTTP/1.0: there it must
+    /// not look like an end.
+    fn cut(&self) -> End {
+        if self.message.head.version == Version::Http10 {
+            self.stream.reset_on_close();
+        }
+        End::Close
     }
 
     fn count(&self, upstream: &Upstream, outcome: Outcome) {
