@@ -3,7 +3,7 @@
 //! write, one byte a write, and cut at every CR and LF.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use evenkeel_tests::{
-    Engine, Feed, Ledger, ask, connect, get, header, ledger, origin, read_all, read_head, statuses,
-    until,
+    Engine, Feed, Ledger, PATIENCE, ask, connect, get, header, ledger, origin, read_all, read_head,
+    statuses, talk, until,
 };
 
 /// One bad answer must not keep the next request from its endpoint.
@@ -155,11 +155,11 @@ fn sample(engine: &Engine, name: &str) -> u64 {
     value.map_or(0, |value| value.trim().parse().expect("a whole number"))
 }
 
-/// Requests that ended so; waits for the first, for an answer arrives before it is counted.
-fn outcomes(engine: &Engine, outcome: &str) -> u64 {
+/// Waits until `count` requests have ended so: an answer may arrive before it is counted.
+fn counted(engine: &Engine, outcome: &str, count: u64) {
     let name = format!("evenkeel_requests_total{{upstream=\"u\",outcome=\"{outcome}\"}}");
-    until(&name, || sample(engine, &name) > 0);
-    sample(engine, &name)
+    until(&name, || sample(engine, &name) >= count);
+    assert_eq!(sample(engine, &name), count, "{outcome}");
 }
 
 /// One answer with a Content-Length, its head and its body; the connection stays.
@@ -352,9 +352,7 @@ fn b034_interim_answers_go_in_order_to_clients_that_know_them() {
         assert_eq!(ask(engine.address, &old("GET", "/")), last, "{feed:?}");
         assert_eq!(book.connections(), [0, 0]);
         // An interim answer is not how a request ends.
-        let successes = "evenkeel_requests_total{upstream=\"u\",outcome=\"success\"}";
-        until("both are counted", || sample(&engine, successes) >= 2);
-        assert_eq!(sample(&engine, successes), 2);
+        counted(&engine, "success", 2);
         assert_eq!(
             sample(
                 &engine,
@@ -385,9 +383,302 @@ fn b034_interim_answers_without_an_end_are_cut_off() {
             assert_eq!(said.len(), interim + 1, "{answer}");
             assert!(said[..interim].iter().all(|&status| status == 100));
             assert_eq!(said[interim], 502);
-            told.recv_timeout(evenkeel_tests::PATIENCE)
+            told.recv_timeout(PATIENCE)
                 .expect("the engine closes its connection to the origin");
         }
-        assert_eq!(outcomes(&engine, "upstream-protocol"), 2);
+        counted(&engine, "upstream-protocol", 2);
     }
+}
+
+const UPGRADE: &str =
+    "GET /ws HTTP/1.1\r\nHost: a.test\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+                        Upgrade: websocket\r\nContent-Length: 9\r\n\r\n";
+const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n\
+                        Upgrade: websocket\r\n\r\n";
+
+#[test]
+fn b036_behind_a_refused_upgrade_comes_a_request_of_its_own() {
+    for feed in Feed::ALL {
+        let (endpoint, ledger) = ledger();
+        let engine = Engine::run(&format!(
+            "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nhost = \"a.test\"\nupstream = \"u\"\n\
+             [[upstream]]\nname = \"u\"\nendpoints = [\"{endpoint}\"]\n"
+        ));
+        let text = format!(
+            "{UPGRADE}GET /mine HTTP/1.1\r\nHost: a.test\r\n\r\n\
+             GET /admin HTTP/1.1\r\nHost: b.test\r\n\r\n"
+        );
+        let answer = talk(engine.address, text.as_bytes(), feed);
+        // The third has no route: it is judged by its own Host.
+        assert_eq!(statuses(&answer), [200, 200, 404], "{feed:?}: {answer}");
+        drop(engine);
+        let arrived = ledger.close();
+        assert_eq!(targets(&ledger), ["/ws", "/mine"]);
+        assert_eq!(header(&arrived[1].head, "x-evenkeel-attempt"), Some("1"));
+    }
+}
+
+/// An engine before an origin that says `switch` in this feed to every request and hands the connection
+/// to `then`.
+fn tunnel(feed: Feed, then: impl Fn(TcpStream) + Send + Sync + 'static) -> Engine {
+    let endpoint = origin(move |mut stream, _| {
+        if read_head(&mut stream).is_some() {
+            feed.write(&mut stream, SWITCH).expect("the engine listens");
+            then(stream);
+        }
+    });
+    Engine::start("", "", &[endpoint], UNJUDGED)
+}
+
+#[test]
+fn b036_after_a_101_bytes_pass_both_ways_and_each_way_ends_by_itself() {
+    const EARLY: &str = "GET /admin HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    for feed in Feed::ALL {
+        // The client ends its half first and still hears what the origin says to all of it.
+        let engine = tunnel(feed, |mut stream| {
+            let heard = read_all(&mut stream);
+            let _ = write!(stream, "heard {heard}");
+        });
+        let answer = talk(engine.address, format!("{UPGRADE}{EARLY}").as_bytes(), feed);
+        assert_eq!(answer, format!("{SWITCHED}heard {EARLY}"), "{feed:?}");
+
+        // The origin ends its half first and still hears what the client says.
+        let (tell, told) = mpsc::channel();
+        let tell = Mutex::new(tell);
+        let engine = tunnel(feed, move |mut stream| {
+            let _ = stream.write_all(b"hello");
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = tell.lock().unwrap().send(read_all(&mut stream));
+        });
+        let mut client = connect(engine.address);
+        feed.write(&mut client, UPGRADE.as_bytes()).unwrap();
+        assert_eq!(
+            read_all(&mut client),
+            format!("{SWITCHED}hello"),
+            "{feed:?}"
+        );
+        feed.write(&mut client, EARLY.as_bytes()).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(
+            told.recv_timeout(PATIENCE).as_deref(),
+            Ok(EARLY),
+            "{feed:?}"
+        );
+    }
+}
+
+#[test]
+fn b036_a_101_that_nobody_asked_for_is_not_forwarded() {
+    const TO_H2C: &[u8] =
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";
+    not_forwarded(SWITCH);
+    let h2c = UPGRADE.replace("websocket", "h2c");
+    let older = UPGRADE.replace("HTTP/1.1", "HTTP/1.0");
+    for feed in Feed::ALL {
+        for (request, answer) in [(h2c.as_str(), TO_H2C), (&older, SWITCH), (UPGRADE, TO_H2C)] {
+            let (engine, book) = stage(feed, "", move |_| (answer, Then::Listen));
+            let said = talk(engine.address, request.as_bytes(), feed);
+            assert_eq!(statuses(&said), [502], "{feed:?}: {said}");
+            book.until_ended(1);
+        }
+    }
+}
+
+#[test]
+fn b038_lines_of_one_hop_go_no_further_and_a_close_is_for_one_side() {
+    const HOP: [&str; 8] = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "proxy-authorization",
+        "proxy-authenticate",
+        "trailer",
+        "x-hop",
+    ];
+    let (endpoint, ledger) = ledger();
+    let engine = Engine::start("", "", &[endpoint], "");
+    let request = "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\n\
+                   Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: gzip\r\n\
+                   Proxy-Authorization: x\r\nTrailer: X-T\r\nX-Kept: 1\r\n\r\n";
+    for feed in Feed::ALL {
+        let answer = talk(engine.address, request.as_bytes(), feed);
+        assert_eq!(statuses(&answer), [200]);
+    }
+    drop(engine);
+    for arrived in ledger.close() {
+        assert_eq!(
+            arrived.connection, 0,
+            "the client's close is not the origin's"
+        );
+        assert_eq!(header(&arrived.head, "x-kept"), Some("1"));
+        assert!(
+            HOP.iter().all(|name| header(&arrived.head, name).is_none()),
+            "{}",
+            arrived.head
+        );
+    }
+
+    let bytes = b"HTTP/1.1 200 OK\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\n\
+                  Proxy-Authenticate: Basic\r\nTrailer: X-T\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nok";
+    for feed in Feed::ALL {
+        let (engine, book) = stage_with(feed, bytes, Then::Listen);
+        let mut client = connect(engine.address);
+        // The origin's close is not the client's: both answers come on one connection.
+        for path in ["/bad", "/"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            let answer = read_answer(&mut client);
+            assert!(answer.ends_with("ok"), "{answer}");
+            assert!(
+                HOP.iter().all(|name| header(&answer, name).is_none()),
+                "{answer}"
+            );
+            assert_eq!(header(&answer, "x-kept").is_some(), path == "/bad");
+        }
+        book.until_ended(1);
+        assert_eq!(book.connections(), [0, 1]);
+    }
+}
+
+#[test]
+fn b040_trailers_end_here_and_are_no_headers() {
+    let text = "POST /sum HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\
+                Content-Length: 9\r\nHost: evil.test\r\nAuthorization: x\r\nX-Sum: abc\r\n\r\n\
+                GET /next HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let (endpoint, ledger) = ledger();
+    let engine = Engine::start("", "", &[endpoint], "");
+    for feed in Feed::ALL {
+        let answer = talk(engine.address, text.as_bytes(), feed);
+        assert_eq!(statuses(&answer), [200, 200], "{feed:?}: {answer}");
+    }
+    drop(engine);
+    // The ledger refuses trailers, and a length beside chunks.
+    for arrived in ledger.close() {
+        assert_eq!(header(&arrived.head, "host"), Some("a.test"));
+        for name in ["authorization", "x-sum", "content-length"] {
+            assert_eq!(header(&arrived.head, name), None, "{}", arrived.head);
+        }
+    }
+    assert_eq!(targets(&ledger), ["/sum", "/next"].repeat(3));
+
+    let bytes = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  5\r\nhello\r\n0\r\nX-Sum: abc\r\nContent-Length: 9\r\nSet-Cookie: x\r\n\r\n";
+    let asking = new("GET", "/bad").replacen("\r\n", "\r\nTE: trailers\r\n", 1);
+    for feed in Feed::ALL {
+        let (engine, book) = stage_with(feed, bytes, Then::Listen);
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+        for request in [&new("GET", "/bad"), &asking] {
+            let answer = ask(engine.address, request);
+            assert!(answer.starts_with(head), "{answer}");
+            assert_eq!(
+                unchunked(&answer).as_deref(),
+                Some("hello"),
+                "{feed:?}: {answer}"
+            );
+        }
+        let answer = ask(engine.address, &old("GET", "/bad"));
+        let expected = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello";
+        assert_eq!(answer, expected, "{feed:?}");
+        assert_eq!(book.connections(), [0, 0, 0]);
+    }
+}
+
+#[test]
+fn b041_an_http_1_0_client_gets_no_chunks() {
+    let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nHello\r\n0\r\n\r\n";
+    let until_close = b"HTTP/1.1 200 OK\r\n\r\nHello";
+    let expected = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nHello";
+    for feed in Feed::ALL {
+        for (bytes, then) in [
+            (&chunked[..], Then::Listen),
+            (&until_close[..], Then::Close),
+        ] {
+            let (engine, _) = stage_with(feed, bytes, then);
+            // `ask` reads to the close, also of the client that would rather go on.
+            assert_eq!(ask(engine.address, &old("GET", "/bad")), expected);
+            let staying = old("GET", "/bad").replacen("\r\n", "\r\nConnection: keep-alive\r\n", 1);
+            assert_eq!(ask(engine.address, &staying), expected);
+        }
+    }
+}
+
+/// What came before the end, and whether that was a reset.
+fn read_to_cut(stream: &mut TcpStream) -> (String, bool) {
+    let mut answer = Vec::new();
+    let reset = match stream.read_to_end(&mut answer) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+            true
+        }
+    };
+    (String::from_utf8_lossy(&answer).into_owned(), reset)
+}
+
+fn ask_to_cut(address: SocketAddr, request: &str) -> (String, bool) {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    read_to_cut(&mut stream)
+}
+
+#[test]
+fn b042_an_answer_that_breaks_off_does_not_look_whole() {
+    const CHUNKED: [&[u8]; 3] = [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+    ];
+    // A reset takes with it what has not arrived: only one write has arrived for sure.
+    let endings = Feed::ALL
+        .map(|feed| (feed, Then::Close))
+        .into_iter()
+        .chain([(Feed::Whole, Then::Reset)]);
+    for (feed, then) in endings {
+        for bytes in CHUNKED {
+            let (engine, book) = stage(feed, "", move |_| (bytes, then));
+            let (answer, reset) = ask_to_cut(engine.address, &new("GET", "/"));
+            assert_eq!(statuses(&answer), [200], "{feed:?} {then:?}: {answer}");
+            let whole = unchunked(&answer).is_some();
+            assert!(!whole && !reset, "{feed:?} {then:?}: {answer}");
+            // Nothing but the reset tells an HTTP/1.0 client.
+            let (answer, reset) = ask_to_cut(engine.address, &old("GET", "/"));
+            assert!(reset, "{feed:?} {then:?}: {answer}");
+            counted(&engine, "upstream-reset", 2);
+            assert_eq!(book.connections(), [0, 1], "no second try");
+        }
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc";
+        let (engine, book) = stage(feed, "", move |_| (bytes, then));
+        let (answer, _) = ask_to_cut(engine.address, &new("GET", "/"));
+        assert_eq!(header(&answer, "content-length"), Some("10"), "{answer}");
+        assert!("abc".starts_with(body(&answer)), "{answer}");
+        let (answer, reset) = ask_to_cut(engine.address, &old("GET", "/"));
+        assert!(reset, "{feed:?} {then:?}: {answer}");
+        counted(&engine, "upstream-reset", 2);
+        assert_eq!(book.connections(), [0, 1], "no second try");
+    }
+}
+
+#[test]
+fn b042_an_answer_that_is_cut_by_its_request_does_not_look_whole() {
+    // The upload stalls while the answer goes on: it is broken off for the client's own fault.
+    let endpoint = origin(|mut stream, _| {
+        let _ = read_head(&mut stream);
+        let mut next: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        while stream.write_all(next).is_ok() {
+            next = b"1\r\na\r\n";
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let engine = Engine::start("", "body_timeout = \"500ms\"", &[endpoint], UNJUDGED);
+    let post =
+        |version| format!("POST / HTTP/{version}\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nabc");
+    let (answer, _) = ask_to_cut(engine.address, &post("1.1"));
+    assert_eq!(statuses(&answer), [200]);
+    assert!(unchunked(&answer).is_none(), "{answer}");
+    let (answer, reset) = ask_to_cut(engine.address, &post("1.0"));
+    assert!(reset, "{answer}");
+    counted(&engine, "body-timeout", 2);
 }
