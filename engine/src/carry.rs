@@ -49,8 +49,6 @@ pub(crate) struct Carry<'a> {
 pub(crate) struct Answered {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
-    /// What the client sent behind its request.
-    pub(crate) rest: Option<Chunk>,
     /// When the answer was complete; for a tunnel when it began.
     pub(crate) at: Instant,
 }
@@ -115,11 +113,13 @@ impl Broken {
 }
 
 impl<'a> Carry<'a> {
+    /// `rest` is what came behind the head. It is taken as far as it is body; what is behind that stays,
+    /// also when the attempt fails: the next request begins there.
     pub(crate) async fn run(
         &self,
         guarded: &mut Guarded<'_>,
         attempt: Attempt,
-        rest: Option<Chunk>,
+        rest: &mut Option<Chunk>,
         scratch: &mut Scratch,
     ) -> Result<Answered, Fault> {
         let endpoint = attempt.endpoint.0 as usize;
@@ -128,7 +128,6 @@ impl<'a> Carry<'a> {
         self.shard
             .metrics
             .attempt(self.upstream.index, connection.is_some());
-        let mut rest = rest;
         loop {
             let current = match connection.take() {
                 Some(connection) => connection,
@@ -136,7 +135,7 @@ impl<'a> Carry<'a> {
             };
             let request = self.encode(&attempt, &scratch.request);
             let result = if self.head.has_body() {
-                self.with_upload(&current, guarded, &attempt, request, rest.take(), scratch)
+                self.with_upload(&current, guarded, &attempt, request, rest, scratch)
                     .await
             } else {
                 // Not awaited: the answer says more than the end of the send.
@@ -145,16 +144,14 @@ impl<'a> Carry<'a> {
                 progress.uploaded.set(true);
                 self.answer(&current, guarded, &progress, &mut scratch.response)
                     .await
-                    .map(|response| (response, rest.take()))
             };
             match result {
-                Ok((response, rest)) if response.switched => {
+                Ok(response) if response.switched => {
+                    let rest = rest.take();
                     return Ok(self.tunnel(guarded, current, response, rest).await);
                 }
-                Ok((response, rest)) => {
-                    return self
-                        .complete(guarded, endpoint, current, response, rest)
-                        .await;
+                Ok(response) => {
+                    return self.complete(guarded, endpoint, current, response).await;
                 }
                 // The endpoint closed an idle connection just as it was used again (RFC 9110 9.2.2):
                 // the same endpoint is asked once more, on a connection that is known to be new.
@@ -219,9 +216,9 @@ impl<'a> Carry<'a> {
         guarded: &mut Guarded<'_>,
         attempt: &Attempt,
         request: Buffer,
-        rest: Option<Chunk>,
+        rest: &mut Option<Chunk>,
         scratch: &mut Scratch,
-    ) -> Result<(Response<'a>, Option<Chunk>), Broken>
+    ) -> Result<Response<'a>, Broken>
     where
         'a: 'c,
     {
@@ -248,12 +245,12 @@ impl<'a> Carry<'a> {
             passed: &passed,
         };
         let per_try = attempt.deadline - turn_now();
-        let mut upload = pin!(relay.run(Some(request), rest));
+        let mut upload = pin!(relay.run(Some(request), rest.take()));
         let mut answer = pin!(self.answer(connection, guarded, &progress, &mut scratch.response));
-        let mut uploaded: Option<Option<Chunk>> = None;
+        let mut uploaded = false;
         let mut broken_sink = false;
         poll_fn(|cx| {
-            if uploaded.is_none() && !broken_sink {
+            if !uploaded && !broken_sink {
                 let polled = upload.as_mut().poll(cx);
                 if expecting && (progress.continued.get() || passed.get() > 0) {
                     expecting = false;
@@ -263,7 +260,8 @@ impl<'a> Carry<'a> {
                     Poll::Pending => {}
                     Poll::Ready(Ok(relayed)) => {
                         progress.uploaded.set(true);
-                        uploaded = Some(relayed.rest);
+                        uploaded = true;
+                        *rest = relayed.rest;
                         progress.shorten(turn_now() + self.timeout.min(per_try));
                     }
                     // The endpoint stopped reading: perhaps it has answered already.
@@ -280,10 +278,9 @@ impl<'a> Carry<'a> {
         })
         .await
         .map(|mut response| {
-            let complete = uploaded.is_some();
-            response.reusable &= complete;
-            response.keep_alive &= complete;
-            (response, uploaded.flatten())
+            response.reusable &= uploaded;
+            response.keep_alive &= uploaded;
+            response
         })
     }
 
@@ -460,7 +457,6 @@ impl<'a> Carry<'a> {
         endpoint: usize,
         connection: Connection,
         response: Response<'_>,
-        rest: Option<Chunk>,
     ) -> Result<Answered, Fault> {
         guarded.done();
         if response.reusable {
@@ -476,7 +472,6 @@ impl<'a> Carry<'a> {
         Ok(Answered {
             status: response.status,
             keep_alive: response.keep_alive,
-            rest,
             at: turn_now(),
         })
     }
@@ -503,7 +498,6 @@ impl<'a> Carry<'a> {
         Answered {
             status: response.status,
             keep_alive: false,
-            rest: None,
             at,
         }
     }

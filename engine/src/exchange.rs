@@ -193,7 +193,7 @@ impl Exchange<'_> {
                     timeout,
                     caller_deadline: caller.map(|caller| self.message.started + caller),
                 };
-                let rest = self.message.rest.take();
+                let rest = &mut self.message.rest;
                 let ended = carry.run(&mut guarded, attempt, rest, scratch).await;
                 drop(guarded);
                 self.conclude(upstream, ended).await
@@ -222,15 +222,12 @@ impl Exchange<'_> {
             Ok(answered) => {
                 self.count_at(upstream, Outcome::of_status(answered.status), answered.at);
                 if answered.keep_alive {
-                    End::KeepAlive(answered.rest)
+                    End::KeepAlive(self.message.rest.take())
                 } else {
                     End::Linger
                 }
             }
-            Err(Fault::Answer(reason)) => {
-                // What is left of a body stays unread: the connection cannot go on.
-                self.refuse(Some(upstream), Refused::new(reason)).await
-            }
+            Err(Fault::Answer(reason)) => self.refuse(Some(upstream), Refused::new(reason)).await,
             Err(Fault::Broken(reason)) => {
                 self.count(upstream, Outcome::Refused(reason));
                 self.cut()
@@ -269,6 +266,7 @@ impl Exchange<'_> {
         self.shard
             .metrics
             .request(upstream.map(|upstream| upstream.index), outcome, took);
+        // What is left of a body stays unread: the connection cannot go on.
         let keep_alive = head.keep_alive && !head.has_body() && !self.shard.is_draining();
         let answer = refused.encode(head.method, head.version, keep_alive);
         let sent = finish_send(self.stream.send(answer), self.settings.body_timeout).await;
