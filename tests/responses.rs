@@ -682,3 +682,71 @@ fn b042_an_answer_that_is_cut_by_its_request_does_not_look_whole() {
     assert!(reset, "{answer}");
     counted(&engine, "body-timeout", 2);
 }
+
+fn pipelined(count: usize) -> String {
+    (0..count)
+        .map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a.test\r\n\r\n"))
+        .collect()
+}
+
+/// The bodies of answers that follow each other on one connection.
+fn bodies(answers: &str) -> Vec<&str> {
+    let mut bodies = Vec::new();
+    let mut rest = answers;
+    while let Some((head, after)) = rest.split_once("\r\n\r\n") {
+        let length = header(head, "content-length").expect("a length");
+        let (body, next) = after.split_at(length.parse().expect("a number"));
+        bodies.push(body);
+        rest = next;
+    }
+    bodies
+}
+
+#[test]
+fn b043_pipelined_requests_are_all_answered_in_order() {
+    let text = pipelined(100);
+    let expected: Vec<String> = (0..100).map(|n| format!("/{n}")).collect();
+    let in_names: Vec<&str> = text.split_inclusive("Ho").collect();
+    assert_eq!(in_names.len(), 101);
+    let lines: Vec<&str> = text.split_inclusive(['\r', '\n']).collect();
+    let bytes: Vec<&str> = text.split_inclusive(|_| true).collect();
+    for pieces in [vec![text.as_str()], in_names, lines, bytes] {
+        let (endpoint, ledger) = ledger();
+        let engine = Engine::start("", "", &[endpoint], "");
+        let mut client = connect(engine.address);
+        client.set_nodelay(true).unwrap();
+        for piece in pieces {
+            client.write_all(piece.as_bytes()).unwrap();
+        }
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(bodies(&read_all(&mut client)), expected);
+        assert_eq!(targets(&ledger), expected);
+    }
+}
+
+#[test]
+fn b043_a_request_that_fails_does_not_take_those_behind_it_along() {
+    const BROKEN: [(&[u8], Then, u16); 3] = [
+        (b"", Then::Close, 502),
+        (b"SSH-2.0\r\n\r\n", Then::Listen, 502),
+        (b"", Then::Listen, 504),
+    ];
+    for feed in Feed::ALL {
+        let (engine, book) = stage(feed, "", |line| match number(line) {
+            n @ 1..=3 => (BROKEN[n - 1].0, BROKEN[n - 1].1),
+            _ => (OK, Then::Listen),
+        });
+        let text =
+            pipelined(6).replace("/3 HTTP/1.1\r\n", "/3 HTTP/1.1\r\nx-deadline-ms: 1000\r\n");
+        let answers = talk(engine.address, text.as_bytes(), feed);
+        let expected = [200, 502, 502, 504, 200, 200];
+        assert_eq!(statuses(&answers), expected, "{feed:?}: {answers}");
+        let asked = book.asked();
+        let order: Vec<usize> = asked.iter().map(|(_, head)| number(head)).collect();
+        // Those that ended without a word on a connection that had been used are asked once more.
+        let mut once = order.clone();
+        once.dedup();
+        assert_eq!(once, [0, 1, 2, 3, 4, 5], "{order:?}");
+        assert_eq!(bodies(&answers).len(), 6);
+    }
+}
