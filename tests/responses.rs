@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use evenkeel_tests::{
-    Engine, Feed, Ledger, PATIENCE, ask, connect, get, header, ledger, origin, read_all, read_head,
-    statuses, talk, until,
+    Arrived, Engine, Feed, PATIENCE, ask, connect, get, header, ledger, origin, read_all,
+    read_head, statuses, talk, until,
 };
 
 /// One bad answer must not keep the next request from its endpoint.
@@ -171,12 +171,8 @@ fn read_answer(stream: &mut TcpStream) -> String {
     head + &String::from_utf8_lossy(&body)
 }
 
-fn targets(ledger: &Ledger) -> Vec<String> {
-    let arrived = ledger.arrived();
-    arrived
-        .iter()
-        .map(|request| request.target().to_owned())
-        .collect()
+fn targets(arrived: &[Arrived]) -> Vec<&str> {
+    arrived.iter().map(Arrived::target).collect()
 }
 
 #[test]
@@ -415,7 +411,7 @@ fn b036_behind_a_refused_upgrade_comes_a_request_of_its_own() {
         assert_eq!(statuses(&answer), [200, 200, 404], "{feed:?}: {answer}");
         drop(engine);
         let arrived = ledger.close();
-        assert_eq!(targets(&ledger), ["/ws", "/mine"]);
+        assert_eq!(targets(&arrived), ["/ws", "/mine"]);
         assert_eq!(header(&arrived[1].head, "x-evenkeel-attempt"), Some("1"));
     }
 }
@@ -556,13 +552,14 @@ fn b040_trailers_end_here_and_are_no_headers() {
     }
     drop(engine);
     // The ledger refuses trailers, and a length beside chunks.
-    for arrived in ledger.close() {
+    let arrived = ledger.close();
+    for arrived in &arrived {
         assert_eq!(header(&arrived.head, "host"), Some("a.test"));
         for name in ["authorization", "x-sum", "content-length"] {
             assert_eq!(header(&arrived.head, name), None, "{}", arrived.head);
         }
     }
-    assert_eq!(targets(&ledger), ["/sum", "/next"].repeat(3));
+    assert_eq!(targets(&arrived), ["/sum", "/next"].repeat(3));
 
     let bytes = b"HTTP/1.1 200 OK\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
                   5\r\nhello\r\n0\r\nX-Sum: abc\r\nContent-Length: 9\r\nSet-Cookie: x\r\n\r\n";
@@ -720,7 +717,7 @@ fn b043_pipelined_requests_are_all_answered_in_order() {
         }
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(bodies(&read_all(&mut client)), expected);
-        assert_eq!(targets(&ledger), expected);
+        assert_eq!(targets(&ledger.arrived()), expected);
     }
 }
 
@@ -749,4 +746,239 @@ fn b043_a_request_that_fails_does_not_take_those_behind_it_along() {
         assert_eq!(once, [0, 1, 2, 3, 4, 5], "{order:?}");
         assert_eq!(bodies(&answers).len(), 6);
     }
+}
+
+const EXPECTING: &str =
+    "PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n";
+/// As a body it is one request of its own to whoever forgets that it is a body.
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a.test\r\nX: y\r\n\r\n";
+
+/// What the client still sends is no request: nothing more is said, and the connection ends.
+fn nothing_more_is_said(mut client: TcpStream, feed: Feed) {
+    // The engine may have closed before the last byte.
+    let _ = feed.write(&mut client, SMUGGLED.as_bytes());
+    let _ = client.shutdown(Shutdown::Write);
+    assert_eq!(read_all(&mut client), "", "{feed:?}");
+}
+
+#[test]
+fn b045_a_client_that_waits_to_be_told_is_told_and_then_sends() {
+    for feed in Feed::ALL {
+        let endpoint = origin(move |mut stream, _| {
+            let head = read_head(&mut stream).expect("a request");
+            assert_eq!(header(&head, "expect"), Some("100-continue"));
+            let _ = feed.write(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n");
+            let mut body = vec![0; 1_000_000];
+            let whole = stream.read_exact(&mut body).is_ok() && body.iter().all(|&b| b == b'b');
+            let _ = feed.write(&mut stream, if whole { OK } else { b"" });
+        });
+        let engine = Engine::start("", "", &[endpoint], UNJUDGED);
+        let mut client = connect(engine.address);
+        feed.write(&mut client, EXPECTING.as_bytes()).unwrap();
+        assert_eq!(
+            read_head(&mut client).unwrap(),
+            "HTTP/1.1 100 Continue\r\n\r\n"
+        );
+        client.write_all(&[b'b'; 1_000_000]).unwrap();
+        assert!(read_answer(&mut client).ends_with("ok"), "{feed:?}");
+    }
+}
+
+#[test]
+fn b045_a_refusal_is_not_kept_back_until_a_body_comes() {
+    let no = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno";
+    for feed in Feed::ALL {
+        let (engine, book) = stage(feed, "", |_| (no, Then::Listen));
+        let mut client = connect(engine.address);
+        feed.write(&mut client, EXPECTING.as_bytes()).unwrap();
+        let answer = read_answer(&mut client);
+        assert!(answer.ends_with("no"), "{answer}");
+        assert_eq!(header(&answer, "connection"), Some("close"));
+        nothing_more_is_said(client, feed);
+        book.until_ended(1);
+        assert_eq!(book.asked().len(), 1);
+    }
+}
+
+#[test]
+fn b045_an_origin_that_tells_nothing_is_late_like_any_other() {
+    for feed in Feed::ALL {
+        let (engine, book) = stage(feed, "", |_| (b"", Then::Listen));
+        let mut client = connect(engine.address);
+        // The route's timeout is two seconds; the body's thirty are for bodies.
+        feed.write(&mut client, EXPECTING.as_bytes()).unwrap();
+        let answer = read_answer(&mut client);
+        assert_eq!(statuses(&answer), [504], "{feed:?}: {answer}");
+        nothing_more_is_said(client, feed);
+        book.until_ended(1);
+        counted(&engine, "timeout", 1);
+    }
+}
+
+#[test]
+fn b045_in_http_1_0_an_expectation_is_not_heard() {
+    let text = "PUT /old HTTP/1.0\r\nHost: a.test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\nhello";
+    let (endpoint, ledger) = ledger();
+    let engine = Engine::start("", "", &[endpoint], "");
+    for feed in Feed::ALL {
+        let answer = talk(engine.address, text.as_bytes(), feed);
+        assert_eq!(statuses(&answer), [200], "{feed:?}: {answer}");
+    }
+    drop(engine);
+    let arrived = ledger.close();
+    for arrived in &arrived {
+        assert_eq!(header(&arrived.head, "expect"), None);
+        assert_eq!(arrived.body, b"hello");
+    }
+    assert_eq!(targets(&arrived), ["/old"; 3]);
+}
+
+/// An answer of the engine's own to a request whose body has not come, and then the body.
+fn refused_early(engine: &Engine, head: &str, status: u16) {
+    let length = SMUGGLED.len();
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        for feed in Feed::ALL {
+            let mut client = connect(engine.address);
+            let text = format!("{head}{expect}Content-Length: {length}\r\n\r\n");
+            feed.write(&mut client, text.as_bytes()).unwrap();
+            let answer = read_answer(&mut client);
+            // The first answer is the last: no 100 before it either.
+            assert_eq!(statuses(&answer), [status], "{feed:?}: {answer}");
+            assert_eq!(header(&answer, "connection"), Some("close"));
+            nothing_more_is_said(client, feed);
+        }
+    }
+}
+
+const POST: &str = "POST /post HTTP/1.1\r\nHost: a.test\r\n";
+
+#[test]
+fn b046_the_body_of_a_request_refused_with_404_413_or_504_is_no_request() {
+    let (endpoint, ledger) = ledger();
+    let engine = Engine::run(&format!(
+        "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\nmax_body_bytes = 10\n\
+         [[route]]\nhost = \"a.test\"\nupstream = \"u\"\n\
+         [[upstream]]\nname = \"u\"\nendpoints = [\"{endpoint}\"]\n"
+    ));
+    refused_early(&engine, &POST.replace("a.test", "b.test"), 404);
+    refused_early(&engine, POST, 413);
+    drop(engine);
+    let engine = Engine::start("", "", &[endpoint], "");
+    refused_early(&engine, &format!("{POST}x-deadline-ms: 0\r\n"), 504);
+    // By itself it is a good request: nothing but its place makes it none.
+    assert_eq!(
+        statuses(&talk(engine.address, SMUGGLED.as_bytes(), Feed::Whole)),
+        [200]
+    );
+    drop(engine);
+    assert_eq!(targets(&ledger.close()), ["/smuggled"]);
+}
+
+/// An engine whose only upstream refuses everything after the first request, which `first` is to.
+fn full_after(first: &str, engine_table: &str, upstream_tables: &str) -> (Engine, TcpStream) {
+    let endpoint = origin(|mut stream, _| {
+        while let Some(head) = read_head(&mut stream) {
+            if head.contains(" /fail ") {
+                let answer = b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
+                let _ = stream.write_all(answer);
+            }
+        }
+    });
+    let engine = Engine::run(&format!(
+        "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n{engine_table}\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nupstream = \"u\"\ntimeout = \"60s\"\n\
+         [[upstream]]\nname = \"u\"\nendpoints = [\"{endpoint}\"]\n{upstream_tables}\n"
+    ));
+    let mut client = connect(engine.address);
+    let request = format!("GET {first} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    client.write_all(request.as_bytes()).unwrap();
+    (engine, client)
+}
+
+#[test]
+fn b046_the_body_of_a_request_refused_with_503_is_no_request() {
+    let limiter = "[upstream.limiter]\nkind = \"fixed\"\ninitial = 1";
+    for (engine_table, upstream_tables) in [("max_inflight = 1", ""), ("", limiter)] {
+        let (engine, _held) = full_after("/hold", engine_table, upstream_tables);
+        until("the only place is taken", || {
+            get(engine.admin, "/state").contains("\"attempts_in_flight\": 1")
+        });
+        refused_early(&engine, POST, 503);
+    }
+    let breaker = "[upstream.outlier]\nconsecutive_failures = 0\n\
+                   [upstream.breaker]\nkind = \"consecutive\"\nconsecutive = 1\nopen_for = \"60s\"";
+    let (engine, mut failed) = full_after("/fail", "", breaker);
+    assert_eq!(statuses(&read_answer(&mut failed)), [500]);
+    refused_early(&engine, POST, 503);
+}
+
+#[test]
+fn b046_the_body_of_a_request_that_reaches_no_endpoint_is_no_request() {
+    // Bound and not listening: a connect is refused, and nobody else is given the port.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&loopback.into()).unwrap();
+    let endpoint = socket.local_addr().unwrap().as_socket().unwrap();
+    let engine = Engine::start("", "", &[endpoint], UNJUDGED);
+    refused_early(&engine, POST, 502);
+}
+
+/// Writes as much as is taken; whoever answers early may close meanwhile.
+fn upload(client: &mut TcpStream, head: &str, length: usize) {
+    let text = format!("{head}Content-Length: {length}\r\n\r\n");
+    client.write_all(text.as_bytes()).unwrap();
+    let block = vec![b'b'; 1 << 20];
+    let mut left = length;
+    while left > 0 {
+        let next = left.min(block.len());
+        if client.write_all(&block[..next]).is_err() {
+            return;
+        }
+        left -= next;
+    }
+}
+
+#[test]
+fn b047_an_answer_is_not_lost_to_the_reset_behind_it() {
+    const RUNS: usize = 50;
+    let no = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+    // The body stays unread: every close is a reset, at once or when more of it comes.
+    for then in [Then::Close, Then::Reset] {
+        let (engine, book) = stage(Feed::Whole, "", move |_| (no, then));
+        for run in 0..RUNS {
+            let mut client = connect(engine.address);
+            upload(&mut client, POST, 20_000_000);
+            let answer = read_all(&mut client);
+            assert_eq!(statuses(&answer), [403], "{then:?} {run}: {answer}");
+            assert!(answer.ends_with("\r\n\r\nno"), "{then:?} {run}: {answer}");
+        }
+        assert_eq!(
+            book.connections(),
+            (0..RUNS).collect::<Vec<_>>(),
+            "no second try"
+        );
+        counted(&engine, "client-error", RUNS as u64);
+    }
+}
+
+#[test]
+fn b048_a_client_that_sends_all_before_it_reads_finds_the_early_answer() {
+    const LENGTH: usize = 50_000_000;
+    let (endpoint, ledger) = ledger();
+    let engine = Engine::start("", "max_body_bytes = 1000000", &[endpoint], "");
+    let mut client = connect(engine.address);
+    upload(&mut client, POST, LENGTH);
+    assert_eq!(statuses(&read_all(&mut client)), [413]);
+    drop(engine);
+    assert_eq!(ledger.close(), []);
+
+    let limiter = "[upstream.limiter]\nkind = \"fixed\"\ninitial = 1";
+    let (engine, _held) = full_after("/hold", "", limiter);
+    until("the only place is taken", || {
+        get(engine.admin, "/state").contains("\"attempts_in_flight\": 1")
+    });
+    let mut client = connect(engine.address);
+    upload(&mut client, POST, LENGTH);
+    assert_eq!(statuses(&read_all(&mut client)), [503]);
 }
