@@ -159,7 +159,10 @@ impl<'a> Carry<'a> {
                     if broken.silent
                         && current.origin == Origin::Reused
                         && !self.head.has_body()
-                        && self.head.method.is_idempotent() => {}
+                        && self.head.method.is_idempotent() =>
+                {
+                    self.shard.metrics.replay(self.upstream.index);
+                }
                 Err(broken) => {
                     // Without a failure the guard is left to tell dispatch that the client went.
                     if let Some(failure) = broken.failure {

@@ -89,18 +89,33 @@ fn requests(text: &mut Text, source: &Source) {
             sum(source, index, |c| &c.attempts),
         );
     }
-    text.family(
-        "evenkeel_pool_reuses",
-        "counter",
-        "Attempts on an idle connection.",
+    per_upstream(
+        text,
+        source,
+        ("evenkeel_pool_reuses", "Attempts on an idle connection."),
+        |cells| &cells.reused,
     );
+    let help = "Attempts sent again on a new connection because the idle one had been closed.";
+    per_upstream(
+        text,
+        source,
+        ("evenkeel_connection_replays", help),
+        |cells| &cells.replays,
+    );
+}
+
+/// A counter with one series an upstream.
+fn per_upstream(
+    text: &mut Text,
+    source: &Source,
+    (family, help): (&str, &str),
+    cell: impl Fn(&UpstreamCells) -> &AtomicU64,
+) {
+    text.family(family, "counter", help);
+    let name = format!("{family}_total");
     for (index, upstream) in names(source).filter(|(_, name)| !name.is_empty()) {
-        let count = sum(source, index, |cells| &cells.reused);
-        text.sample(
-            "evenkeel_pool_reuses_total",
-            &[("upstream", upstream)],
-            count,
-        );
+        let count = sum(source, index, &cell);
+        text.sample(&name, &[("upstream", upstream)], count);
     }
 }
 

@@ -66,6 +66,7 @@ pub(crate) struct UpstreamCells {
     pub(crate) outcomes: [AtomicU64; Outcome::COUNT],
     pub(crate) attempts: AtomicU64,
     pub(crate) reused: AtomicU64,
+    pub(crate) replays: AtomicU64,
     pub(crate) buckets: [AtomicU64; BUCKETS_US.len() + 1],
     pub(crate) duration_ns: AtomicU64,
 }
@@ -76,6 +77,7 @@ impl UpstreamCells {
             outcomes: [const { AtomicU64::new(0) }; Outcome::COUNT],
             attempts: AtomicU64::new(0),
             reused: AtomicU64::new(0),
+            replays: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS_US.len() + 1],
             duration_ns: AtomicU64::new(0),
         }
@@ -119,6 +121,11 @@ impl ShardMetrics {
         let cells = &self.upstreams[upstream];
         add(&cells.attempts, 1);
         add(&cells.reused, u64::from(reused));
+    }
+
+    /// An attempt begins again on a new connection: the idle one had been closed.
+    pub(crate) fn replay(&self, upstream: usize) {
+        add(&self.upstreams[upstream].replays, 1);
     }
 }
 

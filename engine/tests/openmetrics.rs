@@ -293,6 +293,7 @@ fn metrics_are_valid_openmetrics_and_count_what_happened() {
         7.0
     );
     for family in [
+        "evenkeel_connection_replays",
         "evenkeel_shed",
         "evenkeel_endpoint_ejections",
         "evenkeel_breaker_state",
