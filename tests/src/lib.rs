@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 mod feed;
 mod ledger;
+mod observe;
 
 pub use feed::{Feed, read_all, statuses, talk};
 pub use ledger::{Arrived, Ledger, ledger};
+pub use observe::{Scrape, samples, sum};
 
 /// Nothing here takes longer unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,334 @@
+//! Connections on both sides of the real engine: what is used again, what is sent again, who is late,
+//! who is gone. The number in a name is the report's.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use evenkeel_tests::{
+    Engine, PATIENCE, Scrape, ask, connect, get, header, ledger, origin, read_all, read_head,
+    samples, statuses, sum, until,
+};
+use socket2::{Domain, SockRef, Socket, Type};
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n";
+const MIB: usize = 1 << 20;
+/// No endpoint leaves the rotation, however often it fails.
+const NO_EJECTION: &str = "[upstream.outlier]\nconsecutive_failures = 0";
+
+/// The heads that reached a scripted origin.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    fn next(&self, stream: &mut impl Read) -> Option<String> {
+        let head = read_head(stream)?;
+        self.0.lock().unwrap().push(head.clone());
+        Some(head)
+    }
+
+    /// How often a target was asked for.
+    fn count(&self, target: &str) -> usize {
+        let seen = self.0.lock().unwrap();
+        let asked = |head: &&String| head.split(' ').nth(1) == Some(target);
+        seen.iter().filter(asked).count()
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+/// Counts what is alive: connections at an origin.
+#[derive(Clone, Default)]
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn enter(&self) -> Leave {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Leave(self.clone())
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+struct Leave(Alive);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Reads to the end, whatever comes; a reset is an end.
+fn drain(stream: &mut TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    rest
+}
+
+fn reset_on_close(stream: &TcpStream) {
+    SockRef::from(stream)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+}
+
+/// An origin that answers every request at once.
+fn ready() -> SocketAddr {
+    origin(|mut stream, _| {
+        while read_head(&mut stream).is_some() && stream.write_all(OK).is_ok() {}
+    })
+}
+
+fn post(address: SocketAddr, target: &str) -> String {
+    ask(
+        address,
+        &format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+    )
+}
+
+fn status(answer: &str) -> u16 {
+    let all = statuses(answer);
+    assert_eq!(all.len(), 1, "{answer}");
+    all[0]
+}
+
+/// One shard, with these lines in its tables.
+fn engine(endpoint: SocketAddr, listener: &str, route: &str, upstream: &str) -> Engine {
+    Engine::run(&format!(
+        "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
+         [[route]]\nupstream = \"u\"\n{route}\n\
+         [[upstream]]\nname = \"u\"\nendpoints = [\"{endpoint}\"]\n{upstream}\n"
+    ))
+}
+
+// ---- Connections to endpoints ----
+
+#[test]
+fn b051_a_request_whose_reused_connection_closes_is_sent_again_once_if_that_is_harmless() {
+    const ROUNDS: usize = 25;
+    for by_reset in [false, true] {
+        let seen = Seen::default();
+        let book = seen.clone();
+        // Answers one request a connection; at the second it is gone without a word.
+        let endpoint = origin(move |mut stream, _| {
+            if book.next(&mut stream).is_some() {
+                let _ = stream.write_all(OK);
+                let _ = book.next(&mut stream);
+            }
+            if by_reset {
+                reset_on_close(&stream);
+            }
+        });
+        let engine = Engine::start("", "", &[endpoint], NO_EJECTION);
+        for round in 0..ROUNDS {
+            let (first, again, once) = (
+                format!("/first{round}"),
+                format!("/again{round}"),
+                format!("/once{round}"),
+            );
+            assert_eq!(status(&get(engine.address, &first)), 200);
+            assert_eq!(status(&get(engine.address, &again)), 200);
+            assert_eq!(status(&post(engine.address, &once)), 502);
+            // On the connection that closed and on the new one; the POST on the first it was given.
+            assert_eq!(
+                [&first, &again, &once].map(|target| seen.count(target)),
+                [1, 2, 1]
+            );
+        }
+        let replays = engine.metric("evenkeel_connection_replays_total", &["upstream=\"u\""]);
+        assert_eq!(replays, ROUNDS as f64);
+        assert_eq!(engine.outcomes("upstream-reset"), ROUNDS as f64);
+    }
+}
+
+#[test]
+fn b051_at_the_very_moment_of_an_idle_close_no_get_fails_and_no_post_comes_twice() {
+    const KEPT: Duration = Duration::from_millis(2);
+    const ROUNDS: u64 = 600;
+    let seen = Seen::default();
+    let book = seen.clone();
+    let endpoint = origin(move |mut stream, number| {
+        // The origin's three ways to go, seen as an end, a reset, or a failed write.
+        if number % 2 == 1 {
+            reset_on_close(&stream);
+        }
+        while book.next(&mut stream).is_some() && stream.write_all(OK).is_ok() {
+            stream.set_read_timeout(Some(KEPT)).unwrap();
+        }
+    });
+    let engine = Engine::start("", "", &[endpoint], NO_EJECTION);
+    for round in 0..ROUNDS {
+        let target = format!("/{round}");
+        let answer = if round % 2 == 0 {
+            get(engine.address, &target)
+        } else {
+            post(engine.address, &target)
+        };
+        match (round % 2, status(&answer)) {
+            (0, 200) => {}
+            (1, 200) => assert_eq!(seen.count(&target), 1),
+            (1, 502) => assert!(seen.count(&target) <= 1),
+            _ => panic!("{target}: {answer}"),
+        }
+        // Around the moment at which the origin gives the connection up.
+        thread::sleep(KEPT.mul_f64(0.5 + (round * 37 % 100) as f64 / 100.0));
+    }
+    assert!(engine.metric("evenkeel_pool_reuses_total", &[]) > 0.0);
+}
+
+#[test]
+fn b052_connections_that_the_origin_has_ended_carry_no_request() {
+    const WAVE: usize = 8;
+    let (ended, barrier) = (Alive::default(), Arc::new(Barrier::new(WAVE)));
+    let gone = ended.clone();
+    let endpoint = origin(move |mut stream, _| {
+        let _ = read_head(&mut stream);
+        // Together, so that each has a connection of its own.
+        barrier.wait();
+        let _ = stream.write_all(OK);
+        let _ = stream.shutdown(Shutdown::Write);
+        // The engine lets go while nobody asks for anything.
+        assert_eq!(drain(&mut stream), b"", "a request on an ended connection");
+        std::mem::forget(gone.enter());
+    });
+    let engine = Engine::start("", "", &[endpoint], NO_EJECTION);
+    for wave in 1..=3 {
+        let clients: Vec<_> = (0..WAVE)
+            .map(|_| {
+                let address = engine.address;
+                thread::spawn(move || status(&post(address, "/")))
+            })
+            .collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), 200);
+        }
+        until("the engine closes its halves", || {
+            ended.count() == wave * WAVE
+        });
+    }
+    assert_eq!(engine.metric("evenkeel_pool_reuses_total", &[]), 0.0);
+    assert_eq!(engine.outcomes("success"), (3 * WAVE) as f64);
+}
+
+#[test]
+fn b053_bytes_that_nobody_asked_for_are_nobody_s_answer() {
+    const EVIL: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL";
+    for together in [true, false] {
+        let closed = Alive::default();
+        let book = closed.clone();
+        let endpoint = origin(move |mut stream, _| {
+            let _ = read_head(&mut stream);
+            if together {
+                let _ = stream.write_all(&[OK, EVIL].concat());
+            } else {
+                let _ = stream.write_all(OK);
+                // Only what comes to a connection that lies idle is sure to be nobody's.
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(30)));
+                assert!(stream.read(&mut [0]).is_err(), "no second request yet");
+                let _ = stream.write_all(EVIL);
+                let _ = stream.set_read_timeout(None);
+            }
+            assert_eq!(drain(&mut stream), b"", "a request behind the stray bytes");
+            std::mem::forget(book.enter());
+        });
+        let engine = Engine::start("", "", &[endpoint], NO_EJECTION);
+        for round in 1..=5 {
+            let answer = get(engine.address, "/");
+            assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+            until("the connection closes", || closed.count() == round);
+        }
+        assert_eq!(engine.metric("evenkeel_pool_reuses_total", &[]), 0.0);
+    }
+}
+
+#[test]
+fn b054_a_connection_whose_request_is_still_leaving_is_not_used_again() {
+    let seen = Seen::default();
+    let (book, rest) = (seen.clone(), Arc::new(Mutex::new(Vec::new())));
+    let kept = Arc::clone(&rest);
+    let endpoint = origin(move |mut stream, number| {
+        while let Some(head) = book.next(&mut stream) {
+            let _ = stream.write_all(OK);
+            if head.starts_with("POST") {
+                kept.lock().unwrap().push((number, drain(&mut stream)));
+            }
+        }
+    });
+    let engine = Engine::start("", "", &[endpoint], NO_EJECTION);
+    const LENGTH: usize = 10 * MIB;
+    for round in 1..=5 {
+        let mut client = connect(engine.address);
+        let head =
+            format!("POST /long HTTP/1.1\r\nHost: a.test\r\nContent-Length: {LENGTH}\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        client.write_all(&vec![b'x'; LENGTH / 10]).unwrap();
+        let answer = read_head(&mut client).expect("an answer before the end of the request");
+        assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
+        assert_eq!(status(&get(engine.address, "/next")), 200);
+        assert_eq!(seen.count("/next"), round);
+    }
+    drop(engine);
+    until("every upload ends", || rest.lock().unwrap().len() == 5);
+    for (number, rest) in &*rest.lock().unwrap() {
+        assert!(rest.iter().all(|&byte| byte == b'x'), "on {number}");
+        assert!(rest.len() < LENGTH);
+    }
+}
+
+#[test]
+fn b057_a_thousand_clients_that_leave_after_the_head_leave_nothing_behind() {
+    const CLIENTS: usize = 1000;
+    const THREADS: usize = 20;
+    const BODY: usize = 10 * MIB;
+    let alive = Alive::default();
+    let book = alive.clone();
+    let endpoint = origin(move |mut stream, _| {
+        let _leave = book.enter();
+        while let Some(head) = read_head(&mut stream) {
+            let length = if head.starts_with("GET /small") { 2 } else { BODY };
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let body = vec![b'x'; length];
+            if stream.write_all(head.as_bytes()).is_err() || stream.write_all(&body).is_err() {
+                return;
+            }
+        }
+    });
+    let more = format!("limiter = {{ kind = \"fixed\", initial = 50 }}\n{NO_EJECTION}");
+    let engine = Engine::start("", "", &[endpoint], &more);
+    assert_eq!(status(&get(engine.address, "/small")), 200);
+    engine.until_idle();
+    let before = engine.descriptors();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|_| {
+            let address = engine.address;
+            thread::spawn(move || {
+                let left = |_: &usize| {
+                    let mut client = connect(address);
+                    client.write_all(GET).unwrap();
+                    let head = read_head(&mut client).expect("an answer");
+                    head.starts_with("HTTP/1.1 200 ")
+                };
+                (0..CLIENTS / THREADS).filter(left).count()
+            })
+        })
+        .collect();
+    let begun: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+    // One that comes before an earlier one is known to have left may be shed.
+    assert!(begun > CLIENTS / 2, "{begun}");
+    engine.until_idle();
+    until("the origin's connections end", || alive.count() <= 1);
+    until("the descriptors are back", || {
+        engine.descriptors() <= before
+    });
+    assert_eq!(status(&get(engine.address, "/small")), 200);
+    assert_eq!(engine.outcomes("client-gone"), begun as f64);
+}
