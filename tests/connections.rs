@@ -82,15 +82,19 @@ fn reset_on_close(stream: &TcpStream) {
 
 /// An origin that answers every request at once.
 fn ready() -> SocketAddr {
-    origin(|mut stream, _| {
-        while read_head(&mut stream).is_some() && stream.write_all(OK).is_ok() {}
-    })
+    origin(
+        |mut stream, _| {
+            while read_head(&mut stream).is_some() && stream.write_all(OK).is_ok() {}
+        },
+    )
 }
 
 fn post(address: SocketAddr, target: &str) -> String {
     ask(
         address,
-        &format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        &format!(
+            "POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ),
     )
 }
 
@@ -294,7 +298,11 @@ fn b057_a_thousand_clients_that_leave_after_the_head_leave_nothing_behind() {
     let endpoint = origin(move |mut stream, _| {
         let _leave = book.enter();
         while let Some(head) = read_head(&mut stream) {
-            let length = if head.starts_with("GET /small") { 2 } else { BODY };
+            let length = if head.starts_with("GET /small") {
+                2
+            } else {
+                BODY
+            };
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
             let body = vec![b'x'; length];
             if stream.write_all(head.as_bytes()).is_err() || stream.write_all(&body).is_err() {
@@ -331,4 +339,281 @@ fn b057_a_thousand_clients_that_leave_after_the_head_leave_nothing_behind() {
     });
     assert_eq!(status(&get(engine.address, "/small")), 200);
     assert_eq!(engine.outcomes("client-gone"), begun as f64);
+}
+
+// ---- Who is late ----
+
+/// Writes a byte to every connection that has no answer yet, until all have one.
+fn feed_slowly(clients: &mut [TcpStream]) {
+    for client in &*clients {
+        client.set_nonblocking(true).unwrap();
+    }
+    until("every slow client has an answer", || {
+        let mut waiting = false;
+        for client in &mut *clients {
+            if !matches!(client.peek(&mut [0]), Ok(1)) {
+                waiting = true;
+                let _ = client.write(b"a");
+            }
+        }
+        !waiting
+    });
+    for client in clients {
+        client.set_nonblocking(false).unwrap();
+    }
+}
+
+#[test]
+fn b058_a_head_has_one_deadline_however_many_bytes_keep_coming() {
+    const LIMIT: Duration = Duration::from_millis(700);
+    let engine = Engine::start(
+        "",
+        "header_timeout = \"700ms\"\nmax_header_bytes = 1048576",
+        &[ready()],
+        "",
+    );
+    for requests_before in [0, 2] {
+        let mut client = connect(engine.address);
+        for _ in 0..requests_before {
+            client.write_all(GET).unwrap();
+            assert!(read_head(&mut client).is_some());
+            client.read_exact(&mut [0; 2]).unwrap();
+        }
+        let begun = Instant::now();
+        client.write_all(b"GET / HTTP/1.1\r\nX-A: ").unwrap();
+        feed_slowly(std::slice::from_mut(&mut client));
+        assert!(begun.elapsed() >= LIMIT, "{:?}", begun.elapsed());
+        let answer = read_all(&mut client);
+        assert_eq!(status(&answer), 408, "{answer}");
+        assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
+    }
+}
+
+#[test]
+fn b058_a_thousand_slow_heads_keep_nobody_else_waiting() {
+    let listener = "header_timeout = \"3s\"\nmax_header_bytes = 1048576";
+    let engine = Engine::start("", listener, &[ready()], "");
+    let mut slow: Vec<_> = (0..1000).map(|_| connect(engine.address)).collect();
+    for client in &mut slow {
+        client.write_all(b"GET / HTTP/1.1\r\nX-A: ").unwrap();
+    }
+    let address = engine.address;
+    let others = thread::spawn(move || (0..100).all(|_| status(&get(address, "/")) == 200));
+    feed_slowly(&mut slow);
+    assert!(others.join().unwrap());
+    for mut client in slow {
+        assert_eq!(status(&read_all(&mut client)), 408);
+    }
+    assert_eq!(engine.outcomes("header-timeout"), 1000.0);
+}
+
+/// More than the kernel's buffers take.
+const LONG: usize = 64 * MIB;
+const STALL: Duration = Duration::from_millis(400);
+
+/// Only the pause in a body is short: every other time would be a minute.
+fn impatient(endpoint: SocketAddr) -> Engine {
+    engine(
+        endpoint,
+        "body_timeout = \"400ms\"\nheader_timeout = \"60s\"\nidle_timeout = \"60s\"",
+        "timeout = \"60s\"",
+        NO_EJECTION,
+    )
+}
+
+fn head_of(length: usize) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")
+}
+
+fn upload(length: usize) -> Vec<u8> {
+    format!("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: {length}\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn b060_an_upload_that_stops_is_the_client_s_408_and_the_endpoint_is_let_go() {
+    let (endpoint, ledger) = ledger();
+    let engine = impatient(endpoint);
+    let begun = Instant::now();
+    let mut client = connect(engine.address);
+    client.write_all(&upload(100)).unwrap();
+    client.write_all(b"part").unwrap();
+    let answer = read_all(&mut client);
+    assert!(begun.elapsed() >= STALL);
+    assert_eq!(status(&answer), 408, "{answer}");
+    assert_eq!(ledger.close(), [], "its connection ends, without a request");
+    assert_eq!(engine.outcomes("body-timeout"), 1.0);
+    engine.until_idle();
+}
+
+#[test]
+fn b060_a_download_that_nobody_reads_is_closed_on_both_sides() {
+    let alive = Alive::default();
+    let book = alive.clone();
+    let endpoint = origin(move |mut stream, _| {
+        let _leave = book.enter();
+        let _ = read_head(&mut stream);
+        let _ = stream.write_all(head_of(LONG).as_bytes());
+        let _ = stream.write_all(&vec![b'x'; LONG]);
+    });
+    let engine = impatient(endpoint);
+    let begun = Instant::now();
+    let mut client = connect(engine.address);
+    client.write_all(GET).unwrap();
+    assert!(read_head(&mut client).is_some());
+    until("the client is given up", || {
+        engine.outcomes("client-gone") == 1.0
+    });
+    assert!(begun.elapsed() >= STALL);
+    engine.until_idle();
+    until("the endpoint is let go", || alive.count() == 0);
+    assert!(drain(&mut client).len() < LONG);
+}
+
+#[test]
+fn b060_an_answer_that_stops_is_the_endpoint_s_fault() {
+    let endpoint = origin(|mut stream, _| {
+        let _ = read_head(&mut stream);
+        let _ = stream.write_all(head_of(100).as_bytes());
+        let _ = stream.write_all(b"part");
+        drain(&mut stream);
+    });
+    let engine = impatient(endpoint);
+    let begun = Instant::now();
+    let mut client = connect(engine.address);
+    client.write_all(GET).unwrap();
+    let answer = read_all(&mut client);
+    assert!(begun.elapsed() >= STALL);
+    assert!(answer.ends_with("\r\n\r\npart"), "{answer}");
+    assert_eq!(engine.outcomes("timeout"), 1.0);
+}
+
+#[test]
+fn b060_an_endpoint_that_reads_nothing_of_an_upload_is_a_504() {
+    let over = Arc::new(AtomicBool::new(false));
+    let (alive, told) = (Alive::default(), Arc::clone(&over));
+    let book = alive.clone();
+    let endpoint = origin(move |mut stream, _| {
+        let _leave = book.enter();
+        until("the client has its answer", || told.load(Ordering::SeqCst));
+        drain(&mut stream);
+    });
+    let engine = impatient(endpoint);
+    let begun = Instant::now();
+    let mut client = connect(engine.address);
+    client.write_all(&upload(LONG)).unwrap();
+    let mut writer = client.try_clone().unwrap();
+    let writing = thread::spawn(move || writer.write_all(&vec![b'x'; LONG]).is_ok());
+    let head = read_head(&mut client).expect("an answer");
+    assert!(begun.elapsed() >= STALL);
+    assert_eq!(status(&head), 504, "{head}");
+    assert_eq!(header(&head, "x-evenkeel-reason"), Some("timeout"));
+    drop(client);
+    let _ = writing.join();
+    engine.until_idle();
+    over.store(true, Ordering::SeqCst);
+    until("the endpoint is let go", || alive.count() == 0);
+}
+
+#[test]
+fn b060_whoever_keeps_moving_outlives_every_pause() {
+    const STEPS: usize = 25;
+    const STEP: Duration = Duration::from_millis(100);
+    const BODY: usize = STEPS * MIB;
+    let endpoint = origin(|mut stream, _| {
+        while let Some(head) = read_head(&mut stream) {
+            let _ = match head.split(' ').nth(1) {
+                Some("/long") => stream
+                    .write_all(head_of(BODY).as_bytes())
+                    .and_then(|()| stream.write_all(&vec![b'x'; BODY])),
+                Some("/trickle") => {
+                    let _ = stream.write_all(head_of(STEPS).as_bytes());
+                    (0..STEPS).try_for_each(|_| {
+                        thread::sleep(STEP);
+                        stream.write_all(b"x")
+                    })
+                }
+                _ => stream
+                    .read_exact(&mut [0; STEPS])
+                    .and_then(|()| stream.write_all(OK)),
+            };
+        }
+    });
+    // Each takes more than twice as long as the pause that is allowed.
+    let engine = engine(endpoint, "body_timeout = \"1s\"", "timeout = \"60s\"", "");
+    let address = engine.address;
+    let receiver = thread::spawn(move || {
+        let mut client = connect(address);
+        client
+            .write_all(b"GET /long HTTP/1.1\r\nHost: a.test\r\n\r\n")
+            .unwrap();
+        read_head(&mut client).expect("an answer");
+        let mut part = vec![0; MIB];
+        (0..STEPS).all(|_| {
+            thread::sleep(STEP);
+            client.read_exact(&mut part).is_ok()
+        })
+    });
+    let sender = thread::spawn(move || {
+        let mut client = connect(address);
+        client.write_all(&upload(STEPS)).unwrap();
+        for _ in 0..STEPS {
+            thread::sleep(STEP);
+            client.write_all(b"x").unwrap();
+        }
+        let head = read_head(&mut client).unwrap_or_default();
+        statuses(&head) == [200]
+    });
+    assert!(get(address, "/trickle").ends_with(&format!("\r\n\r\n{}", "x".repeat(STEPS))));
+    assert!(receiver.join().unwrap(), "the slow receiver");
+    assert!(sender.join().unwrap(), "the slow sender");
+}
+
+/// An address that answers no SYN: its queue is full. Keep what comes with it.
+fn black_hole() -> (SocketAddr, (Socket, Vec<TcpStream>)) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    listener.bind(&loopback.into()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        queued.push(stream);
+    }
+    (address, (listener, queued))
+}
+
+/// A port that nobody listens on and nobody else is given while the socket lives.
+fn closed_port() -> (SocketAddr, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&loopback.into()).unwrap();
+    (socket.local_addr().unwrap().as_socket().unwrap(), socket)
+}
+
+#[test]
+fn b061_only_lateness_is_a_504_and_the_outcome_says_which() {
+    let (closed, _kept) = closed_port();
+    let (hole, _queue) = black_hole();
+    let silent = origin(|mut stream, _| drop(drain(&mut stream)));
+    let half = origin(|mut stream, _| {
+        let _ = read_head(&mut stream);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Le");
+        drain(&mut stream);
+    });
+    let gone = origin(|mut stream, _| drop(read_head(&mut stream)));
+    for (endpoint, expected, reason) in [
+        (closed, 502, "upstream-connect"),
+        (hole, 504, "timeout"),
+        (silent, 504, "timeout"),
+        (half, 504, "timeout"),
+        (gone, 502, "upstream-reset"),
+    ] {
+        let upstream = format!("pool.connect_timeout = \"300ms\"\n{NO_EJECTION}");
+        let engine = engine(endpoint, "", "timeout = \"600ms\"", &upstream);
+        let answer = get(engine.address, "/");
+        assert_eq!(status(&answer), expected, "{reason}: {answer}");
+        assert_eq!(header(&answer, "x-evenkeel-reason"), Some(reason));
+        assert_eq!(engine.outcomes(reason), 1.0, "{reason}");
+        engine.until_idle();
+    }
 }
