@@ -87,8 +87,10 @@ async fn connection<M, F>(
         let first = match waiting.take() {
             Some(chunk) => chunk,
             None => match next_request(shard, &stream, listener).await {
-                Some(chunk) => chunk,
-                None => return,
+                Next::Request(chunk) => chunk,
+                Next::Gone => return,
+                // A request may be on its way: its client is to see an end and not a reset.
+                Next::Enough => return linger(&stream).await,
             },
         };
         let shard = Rc::clone(shard);
@@ -108,22 +110,31 @@ async fn connection<M, F>(
     }
 }
 
-/// The first bytes of a request; `None` when the connection ends, is idle for too long, or the shard
-/// drains.
-async fn next_request(shard: &ShardState, stream: &TcpStream, listener: usize) -> Option<Chunk> {
+/// What becomes of an idle connection.
+enum Next {
+    /// The first bytes of a request.
+    Request(Chunk),
+    /// The client has ended it.
+    Gone,
+    /// It was idle for too long, or the shard drains.
+    Enough,
+}
+
+async fn next_request(shard: &ShardState, stream: &TcpStream, listener: usize) -> Next {
     let idle_until = turn_now() + shard.listeners[listener].idle_timeout;
     let mut idle = pin!(sleep_until(idle_until));
     let mut drain = pin!(shard.drain.wait());
     poll_fn(|cx| {
         if let Poll::Ready(received) = stream.poll_recv(cx) {
-            return Poll::Ready(received.ok().flatten());
+            let chunk = received.ok().flatten();
+            return Poll::Ready(chunk.map_or(Next::Gone, Next::Request));
         }
         if shard.is_draining() {
-            return Poll::Ready(None);
+            return Poll::Ready(Next::Enough);
         }
         match (drain.as_mut().poll(cx), idle.as_mut().poll(cx)) {
             (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(None),
+            _ => Poll::Ready(Next::Enough),
         }
     })
     .await
