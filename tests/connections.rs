@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use evenkeel_tests::{
-    Engine, PATIENCE, Scrape, ask, connect, get, header, ledger, origin, read_all, read_head,
-    samples, statuses, sum, until,
+    Engine, PATIENCE, Scrape, ask, binary, connect, get, header, ledger, origin, read_all,
+    read_head, samples, statuses, sum, until,
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -105,13 +105,13 @@ fn status(answer: &str) -> u16 {
 }
 
 /// One shard, with these lines in its tables.
-fn engine(endpoint: SocketAddr, listener: &str, route: &str, upstream: &str) -> Engine {
-    Engine::run(&format!(
+fn config(endpoint: SocketAddr, listener: &str, route: &str, upstream: &str) -> String {
+    format!(
         "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\n\
          [[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
          [[route]]\nupstream = \"u\"\n{route}\n\
          [[upstream]]\nname = \"u\"\nendpoints = [\"{endpoint}\"]\n{upstream}\n"
-    ))
+    )
 }
 
 // ---- Connections to endpoints ----
@@ -413,12 +413,12 @@ const STALL: Duration = Duration::from_millis(400);
 
 /// Only the pause in a body is short: every other time would be a minute.
 fn impatient(endpoint: SocketAddr) -> Engine {
-    engine(
+    Engine::run(&config(
         endpoint,
         "body_timeout = \"400ms\"\nheader_timeout = \"60s\"\nidle_timeout = \"60s\"",
         "timeout = \"60s\"",
         NO_EJECTION,
-    )
+    ))
 }
 
 fn head_of(length: usize) -> String {
@@ -539,7 +539,8 @@ fn b060_whoever_keeps_moving_outlives_every_pause() {
         }
     });
     // Each takes more than twice as long as the pause that is allowed.
-    let engine = engine(endpoint, "body_timeout = \"1s\"", "timeout = \"60s\"", "");
+    let times = ("body_timeout = \"1s\"", "timeout = \"60s\"");
+    let engine = Engine::run(&config(endpoint, times.0, times.1, ""));
     let address = engine.address;
     let receiver = thread::spawn(move || {
         let mut client = connect(address);
@@ -609,11 +610,227 @@ fn b061_only_lateness_is_a_504_and_the_outcome_says_which() {
         (gone, 502, "upstream-reset"),
     ] {
         let upstream = format!("pool.connect_timeout = \"300ms\"\n{NO_EJECTION}");
-        let engine = engine(endpoint, "", "timeout = \"600ms\"", &upstream);
+        let engine = Engine::run(&config(endpoint, "", "timeout = \"600ms\"", &upstream));
         let answer = get(engine.address, "/");
         assert_eq!(status(&answer), expected, "{reason}: {answer}");
         assert_eq!(header(&answer, "x-evenkeel-reason"), Some(reason));
         assert_eq!(engine.outcomes(reason), 1.0, "{reason}");
         engine.until_idle();
+    }
+}
+
+// ---- Descriptors ----
+
+#[test]
+fn b166_without_descriptors_the_engine_waits_calmly_and_then_goes_on() {
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        println!("SKIPPED: prlimit is missing: install the package util-linux");
+        return;
+    }
+    let text = config(ready(), "", "", NO_EJECTION);
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=64").arg(binary("evenkeel")).arg("run");
+    let engine = Engine::run_as(command, &text);
+    let mut scrape = Scrape::new(engine.admin);
+    let mut kept = connect(engine.address);
+    let mut ask_kept = || {
+        kept.write_all(GET).unwrap();
+        let head = read_head(&mut kept).expect("an answer");
+        kept.read_exact(&mut [0; 2]).unwrap();
+        assert_eq!(status(&head), 200);
+    };
+    ask_kept();
+    scrape.text();
+    let crowd: Vec<_> = (0..200).map(|_| connect(engine.address)).collect();
+    until("an accept fails", || {
+        scrape.sum("evenkeel_accept_errors_total", &[]) > 0.0
+    });
+    let (begun, used) = (Instant::now(), engine.cpu_ticks());
+    thread::sleep(Duration::from_millis(1500));
+    let share = (engine.cpu_ticks() - used) as f64 / (begun.elapsed().as_secs_f64() * 100.0);
+    assert!(share < 0.2, "{share} of a core while nothing can be done");
+    // Who is connected is still served.
+    ask_kept();
+    let errors = scrape.sum("evenkeel_accept_errors_total", &[]);
+    assert!(errors < 1000.0, "{errors} tries");
+
+    drop(crowd);
+    assert_eq!(status(&get(engine.address, "/")), 200);
+    ask_kept();
+    until("the crowd is gone", || {
+        scrape.sum("evenkeel_connections", &[]) == 1.0
+    });
+}
+
+// ---- Draining ----
+
+/// Holds every request until told to go on.
+#[derive(Clone, Default)]
+struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    fn open(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn wait(&self) {
+        until("the gate opens", || self.0.load(Ordering::SeqCst));
+    }
+}
+
+fn until_draining(engine: &Engine) {
+    engine.terminate();
+    until("not ready any more", || {
+        get(engine.admin, "/readyz").starts_with("HTTP/1.1 503")
+    });
+}
+
+#[test]
+fn b171_a_drain_ends_idle_connections_answers_the_rest_and_cuts_what_never_ends() {
+    const DRAIN: Duration = Duration::from_secs(2);
+    let gate = Gate::default();
+    let held = gate.clone();
+    let endpoint = origin(move |mut stream, _| {
+        while let Some(head) = read_head(&mut stream) {
+            let _ = match head.split(' ').nth(1) {
+                Some("/slow") => {
+                    held.wait();
+                    stream.write_all(OK)
+                }
+                Some("/endless") => {
+                    let _ =
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+                    while stream.write_all(b"1\r\nx\r\n").is_ok() {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                    return;
+                }
+                _ => stream.write_all(OK),
+            };
+        }
+    });
+    let mut engine = Engine::start("drain_timeout = \"2s\"", "", &[endpoint], "");
+    let send = |target: &str| {
+        let mut client = connect(engine.address);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        client
+    };
+    let mut idle: Vec<_> = (0..80).map(|_| send("/")).collect();
+    for client in &mut idle {
+        assert!(read_head(client).is_some());
+        client.read_exact(&mut [0; 2]).unwrap();
+    }
+    let busy: Vec<_> = (0..20).map(|_| send("/slow")).collect();
+    let mut endless = send("/endless");
+    assert!(read_head(&mut endless).is_some());
+    until("all are under way", || {
+        engine.metric("evenkeel_endpoint_inflight", &[]) == 21.0
+    });
+
+    let begun = Instant::now();
+    until_draining(&engine);
+    for mut client in idle {
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).expect("an end, not a reset");
+        assert_eq!(rest, b"");
+    }
+    until("nobody new gets in", || {
+        TcpStream::connect(engine.address).is_err()
+    });
+    gate.open();
+    for mut client in busy {
+        let mut answer = String::new();
+        client
+            .read_to_string(&mut answer)
+            .expect("an answer, not a reset");
+        assert_eq!(status(&answer), 200);
+        assert!(answer.ends_with("ok"), "{answer}");
+        assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
+    }
+    let rest = drain(&mut endless);
+    assert!(begun.elapsed() >= DRAIN, "{:?}", begun.elapsed());
+    assert!(
+        !rest.ends_with(b"0\r\n\r\n"),
+        "a cut body must not look whole"
+    );
+    assert_eq!(engine.wait().code(), Some(0));
+}
+
+#[test]
+fn b172_the_answer_under_way_at_a_drain_is_the_last_of_its_connection() {
+    let (gate, seen) = (Gate::default(), Seen::default());
+    let (held, book) = (gate.clone(), seen.clone());
+    let endpoint = origin(move |mut stream, _| {
+        while book.next(&mut stream).is_some() {
+            held.wait();
+            let _ = stream.write_all(OK);
+        }
+    });
+    let mut engine = Engine::start("drain_timeout = \"15s\"", "", &[endpoint], "");
+    let mut client = connect(engine.address);
+    client.write_all(GET).unwrap();
+    until("it is under way", || seen.len() == 1);
+    until_draining(&engine);
+    client.write_all(GET).unwrap();
+    client.write_all(GET).unwrap();
+    gate.open();
+    let mut answer = String::new();
+    client
+        .read_to_string(&mut answer)
+        .expect("an end, not a reset");
+    assert_eq!(statuses(&answer), [200], "{answer}");
+    assert_eq!(header(&answer, "connection"), Some("close"), "{answer}");
+    drop(client);
+    assert_eq!(engine.wait().code(), Some(0));
+    assert_eq!(seen.len(), 1, "what came behind it goes nowhere");
+}
+
+#[test]
+fn b172_idle_clients_that_ask_during_a_drain_get_one_answer_or_a_clean_end() {
+    const CLIENTS: usize = 64;
+    for _ in 0..5 {
+        let mut engine = Engine::start("", "", &[ready()], "");
+        let start = Arc::new(Barrier::new(CLIENTS + 1));
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let (mut client, start) = (connect(engine.address), Arc::clone(&start));
+                thread::spawn(move || {
+                    client.write_all(GET).unwrap();
+                    read_head(&mut client).expect("an answer");
+                    client.read_exact(&mut [0; 2]).unwrap();
+                    start.wait();
+                    // Requests until the end: it is what the last of them sees that counts.
+                    loop {
+                        if client.write_all(GET).is_err() {
+                            return Ok(());
+                        }
+                        let mut head = Vec::new();
+                        while !head.ends_with(b"\r\n\r\n") {
+                            let mut byte = [0];
+                            match client.read(&mut byte) {
+                                Ok(0) if head.is_empty() => return Ok(()),
+                                Ok(1) => head.push(byte[0]),
+                                other => return Err(format!("{other:?} after {head:?}")),
+                            }
+                        }
+                        client.read_exact(&mut [0; 2]).map_err(|e| e.to_string())?;
+                        let head = String::from_utf8(head).unwrap();
+                        if header(&head, "connection") == Some("close") {
+                            return match client.read(&mut [0]) {
+                                Ok(0) => Ok(()),
+                                other => Err(format!("{other:?} behind the last answer")),
+                            };
+                        }
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        engine.terminate();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), Ok(()));
+        }
+        assert_eq!(engine.wait().code(), Some(0));
     }
 }
