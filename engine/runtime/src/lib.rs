@@ -16,6 +16,7 @@ mod executor;
 mod mailbox;
 mod net;
 mod piece;
+pub mod probe;
 mod remote;
 mod sends;
 mod shard;
