@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{self, Config, Runtime, Shards};
+use crate::doctor;
 use crate::log::{self, Format};
 use crate::plan::Plan;
 use crate::serve;
@@ -33,6 +34,15 @@ enum Command {
     },
     /// Print the JSON Schema of the configuration
     Schema,
+    /// Is this host fit? Kernel, limits, network, cores; exit code 1 when anything fails
+    Doctor {
+        /// A TOML file whose shards, connections and backlog to judge by; the defaults otherwise
+        #[arg(long)]
+        config: Option<PathBuf>,
+        /// One JSON object instead of a line each
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]
@@ -68,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run(&args),
         Command::Check { config } => check(&config),
         Command::Schema => print_line(&format!("{:#}", config::schema::schema())),
+        Command::Doctor { config, json } => doctor(config.as_deref(), json),
     }
 }
 
@@ -149,6 +160,20 @@ fn check(path: &Path) -> ExitCode {
         }
         Err(code) => code,
     }
+}
+
+fn doctor(path: Option<&Path>, json: bool) -> ExitCode {
+    let parsed = match path {
+        Some(path) => read(path).map(|(parsed, _)| parsed),
+        None => Ok(config::defaults()),
+    };
+    let config = match parsed {
+        Ok(parsed) => parsed.config,
+        Err(code) => return code,
+    };
+    let (text, fit) = doctor::examine(&config, json);
+    let printed = print_line(&text);
+    if fit { printed } else { ExitCode::FAILURE }
 }
 
 fn run(args: &RunArgs) -> ExitCode {

@@ -10,6 +10,7 @@ mod carry;
 pub mod cli;
 mod client;
 pub mod config;
+mod doctor;
 mod downstream;
 mod exchange;
 mod exposition;

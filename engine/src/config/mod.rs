@@ -115,6 +115,21 @@ pub fn parse(text: &str, file: &str) -> Result<Parsed, Problems> {
     })
 }
 
+/// A configuration of defaults: what holds for a file that says only what it must.
+///
+/// # Panics
+/// Never: a test parses the text.
+#[must_use]
+pub fn defaults() -> Parsed {
+    const LEAST: &str = "\
+[[listener]]
+bind = \"127.0.0.1:0\"
+[[upstream]]
+endpoints = [\"127.0.0.1:9\"]
+";
+    parse(LEAST, "defaults").expect("it says what it must")
+}
+
 fn read(mut root: Reader<'_>) -> Config {
     let engine = Engine::read(root.section(&engine::ENGINE));
     let state = State::read(root.section(&state::STATE));

@@ -134,6 +134,15 @@ fn defaults_are_those_of_the_contract() {
 }
 
 #[test]
+fn the_configuration_of_defaults_is_one() {
+    let defaults = super::defaults().config;
+    let mut minimal = config(MINIMAL);
+    minimal.listeners[0].bind = defaults.listeners[0].bind;
+    minimal.upstreams[0].endpoints = defaults.upstreams[0].endpoints.clone();
+    assert_eq!(defaults, minimal);
+}
+
+#[test]
 fn every_value_arrives_in_its_field() {
     let config = config(
         r#"
