@@ -629,7 +629,10 @@ fn b166_without_descriptors_the_engine_waits_calmly_and_then_goes_on() {
     }
     let text = config(ready(), "", "", NO_EJECTION);
     let mut command = Command::new("prlimit");
-    command.arg("--nofile=64").arg(binary("evenkeel")).arg("run");
+    command
+        .arg("--nofile=64")
+        .arg(binary("evenkeel"))
+        .arg("run");
     let engine = Engine::run_as(command, &text);
     let mut scrape = Scrape::new(engine.admin);
     let mut kept = connect(engine.address);

@@ -14,10 +14,10 @@ use evenkeel_base::{Duration, Instant};
 
 use crate::buffers::Group;
 use crate::error::StartError;
+use crate::probe;
 use crate::shard::ShardConfig;
 use epoll::Poller;
-pub(crate) use uring::MEMLOCK_KIB;
-use uring::Ring;
+pub(crate) use uring::{MEMLOCK_KIB, Ring};
 
 /// Which way a shard takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,11 @@ impl Backend {
     /// io_uring where so many shards get it, else epoll and why.
     #[must_use]
     pub fn best(shards: usize) -> (Backend, Option<StartError>) {
-        match Backend::Uring.probe(shards) {
+        let usable = probe::uring().and_then(|found| match found.missing.first() {
+            Some(what) => Err(StartError::TooOld { what }),
+            None => Backend::Uring.probe(shards),
+        });
+        match usable {
             Ok(()) => (Backend::Uring, None),
             Err(why) => (Backend::Epoll, Some(why)),
         }

@@ -10,10 +10,10 @@ use std::thread;
 
 use io_uring::{IoUring, Probe, opcode};
 
+use crate::backend::{MEMLOCK_KIB, Ring};
 use crate::buffers::Group;
 use crate::error::StartError;
 use crate::shard::ShardConfig;
-use crate::uring::{MEMLOCK_KIB, Ring};
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {
