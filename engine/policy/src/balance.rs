@@ -25,6 +25,8 @@ use alloc::vec;
 use evenkeel_base::{Instant, Rng};
 
 use crate::attempts::Attempts;
+use crate::dispatch::Origins;
+use crate::dispatch::succession::staying;
 use crate::endpoint::EndpointId;
 use crate::inflight::Inflight;
 use crate::latency::{self, Latency};
@@ -129,6 +131,14 @@ impl Balance {
             },
             weights,
         }
+    }
+
+    /// What stays known of the endpoints that stay: who had the picks of late, and the credit for looks.
+    pub(crate) fn inherit(&mut self, old: &Balance, from: &Origins) {
+        for (new, old_id) in staying(from) {
+            self.recent[new.index()] = old.recent[old_id.index()];
+        }
+        self.credit = old.credit;
     }
 
     /// The endpoint of the next attempt; `None` when no endpoint is admissible.

@@ -130,6 +130,23 @@ impl Breaker {
         }
     }
 
+    /// A closed breaker keeps its count, short of a trip; an open one stays open, no longer than it would
+    /// now be opened for; a half-open one starts its probes again.
+    pub(crate) fn inherit(&mut self, old: &Breaker, now: Instant) {
+        if self.failures_to_trip == 0 {
+            return;
+        }
+        self.state = match old.state {
+            State::Closed { failures } => State::Closed {
+                failures: failures.min(self.failures_to_trip - 1),
+            },
+            State::Open { until } => State::Open {
+                until: until.min(now + self.config.open_for),
+            },
+            State::HalfOpen { .. } => State::Open { until: now },
+        };
+    }
+
     pub(crate) fn state(&self) -> State {
         self.state
     }

@@ -18,6 +18,8 @@ use alloc::vec;
 use evenkeel_base::ewma::{Alpha, Decay, Ewma, Weighting};
 use evenkeel_base::{Duration, Instant};
 
+use crate::dispatch::Origins;
+use crate::dispatch::succession::staying;
 use crate::endpoint::EndpointId;
 use crate::exchange::{self, News, Published};
 use crate::outcome::Outcome;
@@ -127,6 +129,19 @@ impl<S: From<u64>> Default for LatencyCell<S> {
 }
 
 impl<S: Word> LatencyCell<S> {
+    /// Both means, for [`LatencyCell::inherit`].
+    pub(crate) fn bits(&self) -> [u64; 2] {
+        [self.latency.load(), self.success.load()]
+    }
+
+    /// Takes over what another cell knows, unless this one knows something already.
+    pub(crate) fn inherit(&self, bits: [u64; 2]) {
+        let empty = Ewma::EMPTY.to_bits();
+        for (word, known) in [&self.latency, &self.success].into_iter().zip(bits) {
+            word.update(|now| (now == empty).then_some(known));
+        }
+    }
+
     fn view(&self) -> View {
         View {
             latency_ns: Ewma::from_bits(self.latency.load()).value(),
@@ -253,6 +268,29 @@ impl Latency {
         }
     }
 
+    /// What `old` knows of the endpoints that stay.
+    pub(crate) fn inherit(&mut self, old: &Latency, from: &Origins) {
+        for (new, old_id) in staying(from) {
+            let bits = old.bits(old_id);
+            match &self.cells {
+                Cells::PerLoop(cells) => cells[new.index()].inherit(bits),
+                Cells::Shared(process) => process.endpoint(new).latency.inherit(bits),
+                Cells::Exchange(pages) => pages.cells[new.index()].inherit(bits),
+            }
+        }
+        if let (Cells::Exchange(pages), Cells::Exchange(old)) = (&mut self.cells, &old.cells) {
+            pages.inherit_seen(old, from);
+        }
+    }
+
+    fn bits(&self, id: EndpointId) -> [u64; 2] {
+        match &self.cells {
+            Cells::PerLoop(cells) => cells[id.index()].bits(),
+            Cells::Shared(process) => process.endpoint(id).latency.bits(),
+            Cells::Exchange(pages) => pages.cells[id.index()].bits(),
+        }
+    }
+
     /// Reads what the other loops publish.
     pub(crate) fn fold(&mut self, now: Instant) {
         if let Cells::Exchange(pages) = &mut self.cells {
@@ -310,6 +348,16 @@ impl Latency {
 }
 
 impl Exchanged {
+    /// The pages are the same ones: what was folded in before is no news.
+    fn inherit_seen(&mut self, old: &Exchanged, from: &Origins) {
+        let loops = self.process.loops() as usize;
+        let place = |id: EndpointId| id.index() * loops..(id.index() + 1) * loops;
+        for (new, old_id) in staying(from) {
+            self.latency_seen[place(new)].copy_from_slice(&old.latency_seen[place(old_id)]);
+            self.success_seen[place(new)].copy_from_slice(&old.success_seen[place(old_id)]);
+        }
+    }
+
     fn publish_latency(&self, id: EndpointId) {
         if let Some(value) = self.cells[id.index()].view().latency_ns {
             exchange::publish(&self.process.endpoint(id).pages[self.own].latency, value);

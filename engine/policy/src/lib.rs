@@ -34,8 +34,8 @@ mod transition;
 pub use attempts::AttemptId;
 pub use balance::Replay;
 pub use dispatch::{
-    Ask, Attempt, Config, Counters, Dispatch, EndpointCounters, EndpointSnapshot, Refusal, Request,
-    Snapshot, Step, Verdict,
+    Ask, Attempt, Config, Counters, Dispatch, EndpointCounters, EndpointSnapshot, Origins, Refusal,
+    Request, Snapshot, Step, Verdict,
 };
 pub use endpoint::EndpointId;
 pub use exchange::Interval;

@@ -18,6 +18,8 @@ use alloc::boxed::Box;
 
 use evenkeel_base::{Duration, Instant};
 
+use crate::dispatch::Origins;
+use crate::dispatch::succession::staying;
 use crate::endpoint::EndpointId;
 use crate::guard::Mode;
 use crate::outcome::Outcome;
@@ -119,6 +121,27 @@ impl Outlier {
             next_return: Instant::MAX,
             revision: 0,
         }
+    }
+
+    /// Ejections and their history, of the endpoints that stay. A probe under way reports to `old`:
+    /// another one is wanted here.
+    pub(crate) fn inherit(&mut self, old: &Outlier, from: &Origins) {
+        for (new, old_id) in staying(from) {
+            let mut member = old.members[old_id.index()];
+            match &mut member.state {
+                State::Healthy { .. } => {}
+                State::Ejected { until } => {
+                    self.out += 1;
+                    self.next_return = self.next_return.min(*until);
+                }
+                State::Probing { probe } => {
+                    self.out += 1;
+                    *probe = Probe::Wanted;
+                }
+            }
+            self.members[new.index()] = member;
+        }
+        self.revision += 1;
     }
 
     /// Whether ejection is ignored because too many endpoints are out.

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use crate::breaker::Gate;
-use crate::dispatch::Config;
+use crate::dispatch::{Config, Origins};
 use crate::endpoint::EndpointId;
 use crate::exchange::Pages;
 use crate::latency::LatencyCell;
@@ -32,19 +32,50 @@ pub(crate) struct EndpointCells {
     pub(crate) pages: Pages,
 }
 
+impl EndpointCells {
+    fn new(pages: u32) -> EndpointCells {
+        EndpointCells {
+            pages: (0..pages).map(|_| Default::default()).collect(),
+            ..EndpointCells::default()
+        }
+    }
+}
+
 impl Process {
     /// Cells for every endpoint of `config`, for a process of `loops` loops (at least 1).
     #[must_use]
     pub fn new(config: &Config, loops: u32) -> Arc<Process> {
         let loops = loops.max(1);
         let pages = if config.exchanges() { loops } else { 0 };
-        let cells = || EndpointCells {
-            pages: (0..pages).map(|_| Default::default()).collect(),
-            ..EndpointCells::default()
-        };
+        let cells = |_| Arc::new(EndpointCells::new(pages));
         Arc::new(Process {
             loops,
-            endpoints: config.weights.iter().map(|_| Arc::new(cells())).collect(),
+            endpoints: config.weights.iter().map(cells).collect(),
+            half_open: Gate::default(),
+        })
+    }
+
+    /// Cells for a new version of an upstream: those of endpoints that stay are the same ones, so that
+    /// both versions count in them while requests of the old one end. The half-open gate is new.
+    #[must_use]
+    pub fn succeed(old: &Process, config: &Config, from: &Origins) -> Arc<Process> {
+        let pages = if config.exchanges() { old.loops } else { 0 };
+        let cells = |old_id: &Option<EndpointId>| {
+            let known = old_id.map(|id| &old.endpoints[id.index()]);
+            match known {
+                Some(cells) if cells.pages.len() == pages as usize => Arc::clone(cells),
+                known => {
+                    let fresh = EndpointCells::new(pages);
+                    if let Some(known) = known {
+                        fresh.latency.inherit(known.latency.bits());
+                    }
+                    Arc::new(fresh)
+                }
+            }
+        };
+        Arc::new(Process {
+            loops: old.loops,
+            endpoints: from.iter().map(cells).collect(),
             half_open: Gate::default(),
         })
     }

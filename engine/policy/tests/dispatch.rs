@@ -5,8 +5,8 @@ use std::sync::Arc;
 use evenkeel_base::{Duration, Instant, Rng};
 use evenkeel_policy::balance::Kind;
 use evenkeel_policy::{
-    Ask, Attempt, Config, Dispatch, EndpointId, Failure, Outcome, Placement, Process, Refusal,
-    Replay, Request, Step, Transition, Verdict, breaker, guard, limiter,
+    Ask, Attempt, Config, Dispatch, EndpointId, Failure, Origins, Outcome, Placement, Process,
+    Refusal, Replay, Request, Step, Transition, Verdict, breaker, guard, limiter,
 };
 use proptest::prelude::*;
 
@@ -71,6 +71,14 @@ impl Bench {
         assert_eq!(verdict, Verdict::Forward);
         self.done(&mut request, attempt);
         Ok(attempt.endpoint)
+    }
+
+    /// A new version takes over; the old one is handed back, with its requests.
+    fn succeed(&mut self, config: Config, process: &Arc<Process>, from: &Origins) -> Dispatch {
+        let process = Process::succeed(process, &config, from);
+        let mut next = Dispatch::new(config, process, 0, self.now);
+        next.inherit(&self.dispatch, from, self.now);
+        std::mem::replace(&mut self.dispatch, next)
     }
 
     fn transitions(&mut self) -> Vec<Transition> {
@@ -501,4 +509,109 @@ proptest! {
         }
         model.check(placement);
     }
+}
+
+const PLACEMENTS: [Placement; 3] = [Placement::PerLoop, Placement::Shared, Placement::Exchange];
+
+#[test]
+fn a_successor_knows_what_was_learned_of_the_endpoints_that_stay() {
+    for (before, after) in PLACEMENTS.map(|p| PLACEMENTS.map(|q| (p, q))).concat() {
+        let old = config(3, |c| {
+            (c.inflight, c.latency) = (before, before);
+            c.outlier.consecutive_failures = 2;
+        });
+        let process = Process::new(&old, 1);
+        let mut bench = Bench::new(old.clone());
+        bench.dispatch = Dispatch::new(old.clone(), Arc::clone(&process), 0, Instant::ZERO);
+        let mut ejected = None;
+        while ejected.is_none() {
+            let (mut request, attempt) = bench.start().unwrap();
+            bench.pass(5);
+            let outcome = match attempt.endpoint {
+                EndpointId(2) => Outcome::Failure,
+                _ => Outcome::Success,
+            };
+            bench.head(&mut request, attempt, outcome);
+            bench.done(&mut request, attempt);
+            ejected = bench.dispatch.snapshot(bench.now).endpoints[2].ejected_until;
+        }
+        let learned = bench.dispatch.snapshot(bench.now);
+        // The first leaves, the others change places, one is new.
+        let from = [Some(EndpointId(2)), None, Some(EndpointId(1))];
+        let next = config(3, |c| {
+            (c.inflight, c.latency) = (after, after);
+            c.outlier = old.outlier;
+        });
+        bench.succeed(next, &process, &from);
+        let known = bench.dispatch.snapshot(bench.now);
+        for (new, old) in [(0, 2), (2, 1)] {
+            let (new, old) = (&known.endpoints[new], &learned.endpoints[old]);
+            assert_eq!(new.latency_ns, old.latency_ns, "{before:?} to {after:?}");
+            assert_eq!(new.success, old.success, "{before:?} to {after:?}");
+            assert_eq!(new.ejected_until, old.ejected_until);
+            assert_eq!(new.counters, old.counters);
+        }
+        assert_eq!(known.endpoints[1].latency_ns, None);
+        assert_eq!(known.endpoints[1].counters.picks, 0);
+        assert_eq!(known.counters, learned.counters);
+        for _ in 0..50 {
+            let picked = bench.whole(Outcome::Success).unwrap();
+            assert_ne!(picked, EndpointId(0), "still ejected");
+        }
+    }
+}
+
+#[test]
+fn requests_of_the_version_before_end_in_its_books_and_where_numbers_are_shared_in_both() {
+    for placement in PLACEMENTS {
+        let config = config(2, |c| c.inflight = placement);
+        let process = Process::new(&config, 1);
+        let mut bench = Bench::new(config.clone());
+        bench.dispatch = Dispatch::new(config.clone(), Arc::clone(&process), 0, Instant::ZERO);
+        let (mut request, attempt) = bench.start().unwrap();
+        let from = [Some(EndpointId(0)), Some(EndpointId(1))];
+        let mut old = bench.succeed(config, &process, &from);
+        let sum = |bench: &Bench| -> u64 {
+            let endpoints = bench.dispatch.snapshot(bench.now).endpoints;
+            endpoints.iter().map(|endpoint| endpoint.inflight).sum()
+        };
+        let seen = u64::from(placement != Placement::PerLoop);
+        assert_eq!(sum(&bench), seen, "{placement:?}");
+        bench.whole(Outcome::Success).unwrap();
+        old.handle_head(
+            &mut request,
+            attempt.id,
+            Outcome::Success,
+            bench.now,
+            &mut bench.rng,
+        );
+        old.handle_done(&mut request, attempt.id, bench.now);
+        old.check_invariants();
+        assert_eq!(old.snapshot(bench.now).attempts, 0);
+        assert_eq!(sum(&bench), 0, "{placement:?}");
+    }
+}
+
+#[test]
+fn an_open_breaker_stays_open_and_a_half_open_one_probes_again() {
+    let config = config(1, |c| {
+        c.breaker.kind = breaker::Kind::Consecutive;
+        c.breaker.consecutive = 3;
+        c.breaker.half_open_probes = 1;
+        c.outlier.consecutive_failures = 0;
+    });
+    let process = Process::new(&config, 1);
+    let mut bench = Bench::new(config.clone());
+    for _ in 0..3 {
+        bench.whole(Outcome::Failure).unwrap();
+    }
+    assert_eq!(bench.start().err(), Some(Refusal::BreakerOpen));
+    bench.succeed(config.clone(), &process, &[Some(EndpointId(0))]);
+    assert_eq!(bench.start().err(), Some(Refusal::BreakerOpen));
+    bench.pass(config.breaker.open_for.as_millis() + 1);
+    let _probe_of_the_old_one = bench.start().unwrap();
+    bench.succeed(config, &process, &[Some(EndpointId(0))]);
+    bench.whole(Outcome::Success).unwrap();
+    let state = bench.dispatch.snapshot(bench.now).breaker;
+    assert_eq!(state, breaker::State::Closed { failures: 0 });
 }
