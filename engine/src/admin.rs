@@ -13,7 +13,7 @@ use evenkeel_runtime::{
 
 use crate::exposition;
 use crate::head::{HeadError, NoChunk, Received, read_head};
-use crate::serve::ServeError;
+use crate::serve::{Event, ServeError};
 use crate::state::Source;
 
 /// A request to the admin listener, and its answer, take at most this long each.
@@ -31,11 +31,12 @@ pub(crate) struct Admin {
 
 pub(crate) fn start(
     address: SocketAddr,
-    source: Source,
+    mut source: Source,
 ) -> Result<(Admin, SocketAddr), ServeError> {
     let failed = |error| ServeError::Bind { address, error };
     let socket = bind(address, 64, Sharing::Exclusive).map_err(failed)?;
     let address = local_address(&socket).map_err(failed)?;
+    source.admin = address;
     let (stop, mut stopped) = mailbox::<()>(1);
     let config = ShardConfig {
         name: "admin".into(),
@@ -95,7 +96,13 @@ async fn connection(stream: TcpStream, source: Rc<Source>) {
                 rest = behind;
                 let path = String::from_utf8_lossy(head.path(&bytes)).into_owned();
                 let keep_alive = head.keep_alive && !head.has_body();
-                (respond(&head, &path, &source, keep_alive).await, keep_alive)
+                let request = Request {
+                    head: &head,
+                    headers: &headers,
+                    bytes: &bytes,
+                };
+                let answer = respond(&request, &path, &source, keep_alive).await;
+                (answer, keep_alive)
             }
             Err(HeadError::Bad(error)) => {
                 let page = Page::text(error.status(), error.text());
@@ -146,16 +153,92 @@ impl Page {
     }
 }
 
-async fn respond(head: &RequestHead, path: &str, source: &Source, keep_alive: bool) -> Vec<u8> {
+async fn respond(request: &Request<'_>, path: &str, source: &Source, keep_alive: bool) -> Vec<u8> {
     let path = path.split('?').next().unwrap_or(path);
+    let head = request.head;
     let page = match (head.method, path) {
+        (Method::Post, "/reload" | "/drain") => post(request, path, source).await,
+        (_, "/reload" | "/drain") => Page {
+            extra: "Allow: POST\r\n",
+            ..Page::text(405, "this is asked for by POST")
+        },
         (Method::Get | Method::Head, path) => get(path, source).await,
         _ => Page {
             extra: "Allow: GET, HEAD\r\n",
-            ..Page::text(405, "this version's admin pages are read-only")
+            ..Page::text(405, "this page is read by GET")
         },
     };
     page.encode(head.method, head.version, keep_alive)
+}
+
+/// A request's head and the bytes that it points into.
+struct Request<'a> {
+    head: &'a RequestHead,
+    headers: &'a Headers,
+    bytes: &'a [u8],
+}
+
+impl Request<'_> {
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.find(self.bytes, name.as_bytes())
+    }
+
+    /// Whether a page of another site may have sent it: browsers say by Origin whose page it was. The
+    /// name that the browser used proves nothing, for a name may be made to point here: only addresses
+    /// of this host and `localhost` count.
+    fn is_foreign(&self, admin: SocketAddr) -> bool {
+        let Some(origin) = self.header("origin") else {
+            return false;
+        };
+        let own = [
+            admin.to_string(),
+            format!("localhost:{}", admin.port()),
+            format!("127.0.0.1:{}", admin.port()),
+            format!("[::1]:{}", admin.port()),
+        ];
+        let authority = origin.strip_prefix(b"http://");
+        !authority.is_some_and(|given| own.iter().any(|own| own.as_bytes() == given))
+    }
+
+    /// Compared without a hint of where it differs.
+    fn carries(&self, token: &str) -> bool {
+        let given = self.header("authorization").unwrap_or_default();
+        let scheme = given.get(..7).unwrap_or_default();
+        let given = given.get(7..).unwrap_or_default();
+        let differing = given.iter().zip(token.as_bytes());
+        let differing = differing.fold(0, |differing, (a, b)| differing | (a ^ b));
+        scheme.eq_ignore_ascii_case(b"Bearer ") && given.len() == token.len() && differing == 0
+    }
+}
+
+async fn post(request: &Request<'_>, path: &str, source: &Source) -> Page {
+    if request.is_foreign(source.admin) {
+        return Page::text(403, "the page that sent this is not one of this process");
+    }
+    let token = &source.applied.current().admin_token;
+    if !token.is_empty() && !request.carries(token) {
+        return Page {
+            extra: "WWW-Authenticate: Bearer\r\n",
+            ..Page::text(401, "admin_token is set: send Authorization: Bearer TOKEN")
+        };
+    }
+    let (reply, mut replied) = mailbox(1);
+    let event = match path {
+        "/reload" => Event::Reload(reply),
+        _ => Event::Drain(reply),
+    };
+    let sent = source.control.as_ref().map(|control| control.send(event));
+    if !matches!(sent, Some(Ok(()))) {
+        return Page::text(501, "nobody controls this process");
+    }
+    match timeout_at(now() + PATIENCE, replied.recv()).await {
+        Ok(Some(Ok(version))) if path == "/reload" => {
+            Page::text(200, &format!("reloaded: version {version}"))
+        }
+        Ok(Some(Ok(_))) => Page::text(202, "draining"),
+        Ok(Some(Err(problems))) => Page::text(422, &format!("nothing has changed\n{problems}")),
+        Ok(None) | Err(_) => Page::text(504, "no answer yet: see the log"),
+    }
 }
 
 async fn get(path: &str, source: &Source) -> Page {
@@ -173,13 +256,13 @@ async fn get(path: &str, source: &Source) -> Page {
             status: 200,
             content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
             extra: "Cache-Control: no-store\r\n",
-            body: exposition::render(source, &source.reports().await),
+            body: exposition::render(&source.view().await),
         },
         "/state" => Page {
             status: 200,
             content_type: "application/json",
             extra: "Cache-Control: no-store\r\n",
-            body: crate::state_json::render(source, &source.reports().await),
+            body: crate::state_json::render(&source.view().await),
         },
         _ => Page::text(
             404,
@@ -191,4 +274,5 @@ async fn get(path: &str, source: &Source) -> Page {
 const INDEX: &str = "<!doctype html><meta charset=utf-8><title>Evenkeel</title>\
 <h1>Evenkeel</h1><ul><li><a href=/state>/state</a>: every shard's view of every endpoint, JSON\
 <li><a href=/metrics>/metrics</a>: OpenMetrics<li><a href=/healthz>/healthz</a>: the process lives\
-<li><a href=/readyz>/readyz</a>: 503 while draining</ul>\n";
+<li><a href=/readyz>/readyz</a>: 503 while draining\
+<li>POST /reload: reads the configuration again<li>POST /drain: ends in order</ul>\n";

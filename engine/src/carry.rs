@@ -22,7 +22,7 @@ use crate::head::{HeadBytes, HeadError, NoChunk, Partial, Received, read_head};
 use crate::pool::{Connection, Origin};
 use crate::relay::{Relay, RelayError, Relayed};
 use crate::reply::Reason;
-use crate::shard::{ListenerSettings, Scratch, ShardState};
+use crate::shard::{Listener, ListenerSettings, Scratch};
 use crate::stall::finish_send;
 use crate::tunnel;
 use crate::upstream::Upstream;
@@ -32,7 +32,7 @@ const MOST_INTERIM: u32 = 64;
 
 /// Everything about a request that its attempt needs.
 pub(crate) struct Carry<'a> {
-    pub(crate) shard: &'a ShardState,
+    pub(crate) listener: &'a Listener,
     pub(crate) settings: &'a ListenerSettings,
     pub(crate) stream: &'a Downstream,
     pub(crate) upstream: &'a Upstream,
@@ -125,9 +125,7 @@ impl<'a> Carry<'a> {
         let endpoint = attempt.endpoint.0 as usize;
         let pool = &self.upstream.pool;
         let mut connection = pool.take(endpoint);
-        self.shard
-            .metrics
-            .attempt(self.upstream.index, connection.is_some());
+        self.upstream.cells.attempt(connection.is_some());
         loop {
             let current = match connection.take() {
                 Some(connection) => connection,
@@ -161,7 +159,7 @@ impl<'a> Carry<'a> {
                         && !self.head.has_body()
                         && self.head.method.is_idempotent() =>
                 {
-                    self.shard.metrics.replay(self.upstream.index);
+                    self.upstream.cells.replay();
                 }
                 Err(broken) => {
                     // Without a failure the guard is left to tell dispatch that the client went.
@@ -330,7 +328,7 @@ impl<'a> Carry<'a> {
             && delivery != Delivery::UntilClose
             && progress.uploaded.get()
             && !head.is_switch()
-            && !self.shard.is_draining();
+            && !self.listener.is_leaving();
         let forward = ForwardResponse {
             delivery,
             keep_alive,

@@ -24,7 +24,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve until told to stop: SIGTERM and SIGINT drain, a second one ends at once
+    /// Serve until told to stop: SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads the
+    /// configuration again
     Run(RunArgs),
     /// Validate a configuration: every problem as FILE:LINE:COL: key: what is wrong
     Check {
@@ -45,7 +46,7 @@ enum Command {
     },
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct RunArgs {
     /// A TOML file
     #[arg(long)]
@@ -185,13 +186,7 @@ fn run(args: &RunArgs) -> ExitCode {
         Ok(read) => read,
         Err(code) => return code,
     };
-    let mut config = parsed.config.clone();
-    if let Some(shards) = &args.shards {
-        config.engine.shards = shards.clone();
-    }
-    if let Some(runtime) = args.runtime {
-        config.engine.runtime = runtime;
-    }
+    let config = args.apply(&parsed.config);
     warn(&parsed, &config);
     let plan = match Plan::new(&config) {
         Ok(plan) => plan,
@@ -200,11 +195,36 @@ fn run(args: &RunArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };
-    match serve::run(&plan) {
+    let again = args.clone();
+    match serve::run(&plan, Some(Box::new(move || again.read_again()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("evenkeel: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+impl RunArgs {
+    /// What the command line says wins over the file.
+    fn apply(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if let Some(shards) = &self.shards {
+            config.engine.shards = shards.clone();
+        }
+        if let Some(runtime) = self.runtime {
+            config.engine.runtime = runtime;
+        }
+        config
+    }
+
+    /// For a reload: a plan, or every problem.
+    fn read_again(&self) -> Result<Plan, String> {
+        let name = self.config.display().to_string();
+        let text = read_text(&self.config).map_err(|why| format!("{name}: cannot read: {why}"))?;
+        let parsed = config::parse(&text, &name).map_err(|problems| problems.to_string())?;
+        let config = self.apply(&parsed.config);
+        warn(&parsed, &config);
+        Plan::new(&config).map_err(|error| format!("{name}: {error}"))
     }
 }

@@ -15,7 +15,7 @@ use crate::client::Downstream;
 use crate::exchange::{End, Turn, serve};
 use crate::metrics::add;
 use crate::phase::Phases;
-use crate::shard::ShardState;
+use crate::shard::{Listener, ShardState};
 
 /// After a refused accept (descriptors exhausted) accepting stops for this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -25,23 +25,23 @@ const LINGER: Duration = Duration::from_secs(10);
 const LINGER_QUIET: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 20;
 
-/// Accepts connections until the shard drains, then takes what is queued, and closes.
-pub(crate) async fn listen(shard: Rc<ShardState>, listener: TcpListener, index: usize) {
+/// Accepts connections until the listener leaves, then takes what is queued, and closes.
+pub(crate) async fn listen(shard: Rc<ShardState>, socket: TcpListener, listener: Rc<Listener>) {
     let pool = Rc::new(Phases::new(serve));
-    let mut drain = pin!(shard.drain.wait());
+    let mut leaves = pin!(listener.left.wait());
     loop {
         let accepted = {
-            let mut accept = pin!(listener.accept());
+            let mut accept = pin!(socket.accept());
             poll_fn(|cx| match accept.as_mut().poll(cx) {
                 Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                Poll::Pending if shard.is_draining() => Poll::Ready(None),
-                Poll::Pending => drain.as_mut().poll(cx).map(|()| None),
+                Poll::Pending if listener.is_leaving() => Poll::Ready(None),
+                Poll::Pending => leaves.as_mut().poll(cx).map(|()| None),
             })
             .await
         };
         match accepted {
             None => return,
-            Some(Ok(stream)) => start(&shard, stream, index, &pool),
+            Some(Ok(stream)) => start(&shard, stream, &listener, &pool),
             Some(Err(_)) => {
                 add(&shard.metrics.accept_errors, 1);
                 sleep_until(now() + ACCEPT_PAUSE).await;
@@ -53,19 +53,19 @@ pub(crate) async fn listen(shard: Rc<ShardState>, listener: TcpListener, index: 
 fn start<M, F>(
     shard: &Rc<ShardState>,
     stream: TcpStream,
-    listener: usize,
+    listener: &Rc<Listener>,
     phases: &Rc<Phases<M, F>>,
 ) where
     M: Fn(Turn) -> F + 'static,
     F: Future<Output = End> + 'static,
 {
     add(&shard.metrics.accepted, 1);
-    if shard.connections.get() >= shard.listeners[listener].max_connections {
+    if shard.connections.get() >= listener.settings().max_connections {
         add(&shard.metrics.refused_connections, 1);
         return;
     }
     let alive = Alive::new(shard);
-    let phases = Rc::clone(phases);
+    let (listener, phases) = (Rc::clone(listener), Rc::clone(phases));
     spawn_local(async move {
         connection(alive, Rc::new(Downstream::new(stream)), listener, &phases).await
     });
@@ -75,7 +75,7 @@ fn start<M, F>(
 async fn connection<M, F>(
     alive: Alive,
     stream: Rc<Downstream>,
-    listener: usize,
+    listener: Rc<Listener>,
     phases: &Phases<M, F>,
 ) where
     M: Fn(Turn) -> F,
@@ -86,7 +86,7 @@ async fn connection<M, F>(
     loop {
         let first = match waiting.take() {
             Some(chunk) => chunk,
-            None => match next_request(shard, &stream, listener).await {
+            None => match next_request(&stream, &listener).await {
                 Next::Request(chunk) => chunk,
                 Next::Gone => return,
                 // A request may be on its way: its client is to see an end and not a reset.
@@ -97,7 +97,7 @@ async fn connection<M, F>(
         match phases
             .run(Turn {
                 shard,
-                listener,
+                listener: Rc::clone(&listener),
                 stream: Rc::clone(&stream),
                 first,
             })
@@ -116,23 +116,23 @@ enum Next {
     Request(Chunk),
     /// The client has ended it.
     Gone,
-    /// It was idle for too long, or the shard drains.
+    /// It was idle for too long, or the listener leaves.
     Enough,
 }
 
-async fn next_request(shard: &ShardState, stream: &TcpStream, listener: usize) -> Next {
-    let idle_until = turn_now() + shard.listeners[listener].idle_timeout;
+async fn next_request(stream: &TcpStream, listener: &Listener) -> Next {
+    let idle_until = turn_now() + listener.settings().idle_timeout;
     let mut idle = pin!(sleep_until(idle_until));
-    let mut drain = pin!(shard.drain.wait());
+    let mut leaves = pin!(listener.left.wait());
     poll_fn(|cx| {
         if let Poll::Ready(received) = stream.poll_recv(cx) {
             let chunk = received.ok().flatten();
             return Poll::Ready(chunk.map_or(Next::Gone, Next::Request));
         }
-        if shard.is_draining() {
+        if listener.is_leaving() {
             return Poll::Ready(Next::Enough);
         }
-        match (drain.as_mut().poll(cx), idle.as_mut().poll(cx)) {
+        match (leaves.as_mut().poll(cx), idle.as_mut().poll(cx)) {
             (Poll::Pending, Poll::Pending) => Poll::Pending,
             _ => Poll::Ready(Next::Enough),
         }

@@ -20,9 +20,10 @@ use crate::head::{HeadBytes, HeadError, NoChunk, Received, read_head};
 use crate::metrics::Outcome;
 use crate::reply::{Reason, Refused};
 use crate::route;
-use crate::shard::{ListenerSettings, Scratch, ShardState};
+use crate::shard::{Listener, ListenerSettings, Scratch, ShardState};
 use crate::stall::finish_send;
 use crate::upstream::Upstream;
+use crate::version::Serving;
 
 /// How a request's turn on its connection ended.
 pub(crate) enum End {
@@ -37,7 +38,7 @@ pub(crate) enum End {
 /// What a request phase is given.
 pub(crate) struct Turn {
     pub(crate) shard: Rc<ShardState>,
-    pub(crate) listener: usize,
+    pub(crate) listener: Rc<Listener>,
     pub(crate) stream: Rc<Downstream>,
     pub(crate) first: Chunk,
 }
@@ -59,20 +60,23 @@ pub(crate) async fn serve(turn: Turn) -> End {
         stream,
         first,
     } = turn;
-    let settings = &shard.listeners[listener];
+    // Together the version that this request is served by, whatever is reloaded meanwhile.
+    let (settings, version) = (listener.settings(), shard.version());
     let mut scratch = shard.take_scratch();
-    let end = match read_request(settings, &stream, first, &mut scratch.request).await {
+    let end = match read_request(&settings, &stream, first, &mut scratch.request).await {
         Ok(message) => {
             let exchange = Exchange {
                 shard: &shard,
-                settings,
+                version: &version,
+                listener: &listener,
+                settings: &settings,
                 stream: &stream,
                 message,
             };
             exchange.run(&mut scratch).await
         }
         Err(None) => End::Close,
-        Err(Some(refused)) => refuse_unread(&shard, settings, &stream, refused).await,
+        Err(Some(refused)) => refuse_unread(&shard, &settings, &stream, refused).await,
     };
     shard.give_scratch(scratch);
     end
@@ -85,9 +89,8 @@ async fn refuse_unread(
     stream: &TcpStream,
     refused: Refused,
 ) -> End {
-    shard
-        .metrics
-        .request(None, Outcome::Refused(refused.reason), Duration::ZERO);
+    let outcome = Outcome::Refused(refused.reason);
+    shard.metrics.unrouted.request(outcome, Duration::ZERO);
     let answer = refused.encode(Method::Get, Version::Http11, false);
     match finish_send(stream.send(answer), settings.body_timeout).await {
         Ok(()) => End::Linger,
@@ -143,6 +146,8 @@ async fn read_request(
 
 struct Exchange<'a> {
     shard: &'a ShardState,
+    version: &'a Serving,
+    listener: &'a Listener,
     settings: &'a ListenerSettings,
     stream: &'a Downstream,
     message: Message,
@@ -153,17 +158,17 @@ impl Exchange<'_> {
         let head = self.message.head;
         let path = head.path(&self.message.bytes);
         let host = head.host(&self.message.bytes);
-        let Some(route) = route::find(&self.shard.routes, path, host) else {
+        let Some(route) = route::find(&self.version.routes, path, host) else {
             return self.refuse(None, Refused::new(Reason::NoRoute)).await;
         };
-        let upstream = &self.shard.upstreams[route.upstream];
+        let upstream = &*self.version.upstreams[route.upstream];
         let limit = self.settings.max_body_bytes;
         if limit > 0 && matches!(head.body, BodyFraming::Length(length) if length > limit) {
             return self
                 .refuse(Some(upstream), Refused::new(Reason::BodyTooLarge))
                 .await;
         }
-        let Some(_inflight) = self.shard.inflight.enter() else {
+        let Some(_inflight) = self.shard.enter(self.version.max_inflight) else {
             return self
                 .refuse(Some(upstream), Refused::new(Reason::Overloaded))
                 .await;
@@ -183,7 +188,7 @@ impl Exchange<'_> {
         match guarded.poll() {
             Step::Attempt(attempt) => {
                 let carry = Carry {
-                    shard: self.shard,
+                    listener: self.listener,
                     settings: self.settings,
                     stream: self.stream,
                     upstream,
@@ -254,20 +259,17 @@ impl Exchange<'_> {
 
     fn count_at(&self, upstream: &Upstream, outcome: Outcome, at: Instant) {
         let took = at - self.message.started;
-        self.shard
-            .metrics
-            .request(Some(upstream.index), outcome, took);
+        upstream.cells.request(outcome, took);
     }
 
     async fn refuse(&mut self, upstream: Option<&Upstream>, refused: Refused) -> End {
         let head = &self.message.head;
         let took = turn_now() - self.message.started;
         let outcome = Outcome::Refused(refused.reason);
-        self.shard
-            .metrics
-            .request(upstream.map(|upstream| upstream.index), outcome, took);
+        let cells = upstream.map_or(&self.shard.metrics.unrouted, |upstream| &upstream.cells);
+        cells.request(outcome, took);
         // What is left of a body stays unread: the connection cannot go on.
-        let keep_alive = head.keep_alive && !head.has_body() && !self.shard.is_draining();
+        let keep_alive = head.keep_alive && !head.has_body() && !self.listener.is_leaving();
         let answer = refused.encode(head.method, head.version, keep_alive);
         let sent = finish_send(self.stream.send(answer), self.settings.body_timeout).await;
         match (sent, keep_alive) {

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use evenkeel_policy::{EndpointSnapshot, breaker};
 
 use crate::metrics::{BUCKETS_US, Outcome, UpstreamCells};
-use crate::state::{ShardReport, Source};
+use crate::state::{ShardReport, View};
 
 /// Text under construction; one family at a time, as the format wants it.
 struct Text(String);
@@ -35,44 +36,47 @@ fn escape(text: &str) -> String {
         .replace('\n', "\\n")
 }
 
-pub(crate) fn render(source: &Source, reports: &[ShardReport]) -> String {
+pub(crate) fn render(view: &View<'_>) -> String {
     let mut text = Text(String::with_capacity(16 * 1024));
-    requests(&mut text, source);
-    durations(&mut text, source);
-    connections(&mut text, source);
-    shards(&mut text, source);
-    endpoints(&mut text, source, reports);
-    guards(&mut text, source, reports);
+    requests(&mut text, view);
+    durations(&mut text, view);
+    connections(&mut text, view);
+    configuration(&mut text, view);
+    shards(&mut text, view);
+    endpoints(&mut text, view);
+    guards(&mut text, view);
     text.0.push_str("# EOF\n");
     text.0
 }
 
-/// Upstream names in cell order; requests without one come last, with an empty label.
-fn names(source: &Source) -> impl Iterator<Item = (usize, &str)> {
-    let named = source
-        .upstreams
-        .iter()
-        .map(|upstream| upstream.name.as_str());
+/// Upstream names in order; requests without one come last, with an empty label.
+fn names<'v>(view: &'v View<'_>) -> impl Iterator<Item = (usize, &'v str)> {
+    let upstreams = view.version.upstreams.iter();
+    let named = upstreams.map(|upstream| upstream.name.as_str());
     named.chain(std::iter::once("")).enumerate()
 }
 
-fn sum(source: &Source, upstream: usize, cell: impl Fn(&UpstreamCells) -> &AtomicU64) -> u64 {
-    let cells = source
-        .metrics
-        .iter()
-        .map(|shard| &shard.upstreams[upstream]);
-    cells.map(|cells| cell(cells).load(Ordering::Relaxed)).sum()
+/// Over all shards, by the order of [`names`].
+fn sum(view: &View<'_>, at: usize, cell: impl Fn(&UpstreamCells) -> &AtomicU64) -> u64 {
+    let load = |cells: &UpstreamCells| cell(cells).load(Ordering::Relaxed);
+    match view.version.upstreams.get(at) {
+        Some(upstream) => upstream.cells.iter().map(|cells| load(cells)).sum(),
+        None => {
+            let shards = view.source.metrics.iter();
+            shards.map(|shard| load(&shard.unrouted)).sum()
+        }
+    }
 }
 
-fn requests(text: &mut Text, source: &Source) {
+fn requests(text: &mut Text, view: &View<'_>) {
     text.family(
         "evenkeel_requests",
         "counter",
         "Requests answered or given up, by outcome.",
     );
-    for (index, upstream) in names(source) {
+    for (index, upstream) in names(view) {
         for (at, outcome) in Outcome::labels().enumerate() {
-            let count = sum(source, index, |cells| &cells.outcomes[at]);
+            let count = sum(view, index, |cells| &cells.outcomes[at]);
             // Families of many labels show only what has happened; the plain outcomes always.
             if count > 0 || (at < 3 && !upstream.is_empty()) {
                 let labels = [("upstream", upstream), ("outcome", outcome)];
@@ -81,55 +85,52 @@ fn requests(text: &mut Text, source: &Source) {
         }
     }
     text.family("evenkeel_attempts", "counter", "Tries at endpoints.");
-    for (index, upstream) in names(source).filter(|(_, name)| !name.is_empty()) {
+    for (index, upstream) in names(view).filter(|(_, name)| !name.is_empty()) {
         let labels = [("upstream", upstream), ("kind", "first")];
         text.sample(
             "evenkeel_attempts_total",
             &labels,
-            sum(source, index, |c| &c.attempts),
+            sum(view, index, |c| &c.attempts),
         );
     }
     per_upstream(
         text,
-        source,
+        view,
         ("evenkeel_pool_reuses", "Attempts on an idle connection."),
         |cells| &cells.reused,
     );
     let help = "Attempts sent again on a new connection because the idle one had been closed.";
-    per_upstream(
-        text,
-        source,
-        ("evenkeel_connection_replays", help),
-        |cells| &cells.replays,
-    );
+    per_upstream(text, view, ("evenkeel_connection_replays", help), |cells| {
+        &cells.replays
+    });
 }
 
 /// A counter with one series an upstream.
 fn per_upstream(
     text: &mut Text,
-    source: &Source,
+    view: &View<'_>,
     (family, help): (&str, &str),
     cell: impl Fn(&UpstreamCells) -> &AtomicU64,
 ) {
     text.family(family, "counter", help);
     let name = format!("{family}_total");
-    for (index, upstream) in names(source).filter(|(_, name)| !name.is_empty()) {
-        let count = sum(source, index, &cell);
+    for (index, upstream) in names(view).filter(|(_, name)| !name.is_empty()) {
+        let count = sum(view, index, &cell);
         text.sample(&name, &[("upstream", upstream)], count);
     }
 }
 
-fn durations(text: &mut Text, source: &Source) {
+fn durations(text: &mut Text, view: &View<'_>) {
     let name = "evenkeel_request_duration_seconds";
     text.family(
         name,
         "histogram",
         "From the first byte of a request to the end of its answer.",
     );
-    for (index, upstream) in names(source).filter(|(_, name)| !name.is_empty()) {
+    for (index, upstream) in names(view).filter(|(_, name)| !name.is_empty()) {
         let mut total = 0;
         for (at, bound) in BUCKETS_US.iter().map(Some).chain([None]).enumerate() {
-            total += sum(source, index, |cells| &cells.buckets[at]);
+            total += sum(view, index, |cells| &cells.buckets[at]);
             let bound = match bound {
                 Some(&us) => format!("{}", us as f64 / 1e6),
                 None => "+Inf".into(),
@@ -139,14 +140,14 @@ fn durations(text: &mut Text, source: &Source) {
         }
         let labels = [("upstream", upstream)];
         text.sample("evenkeel_request_duration_seconds_count", &labels, total);
-        let seconds = sum(source, index, |cells| &cells.duration_ns) as f64 / 1e9;
+        let seconds = sum(view, index, |cells| &cells.duration_ns) as f64 / 1e9;
         text.sample("evenkeel_request_duration_seconds_sum", &labels, seconds);
     }
 }
 
-fn connections(text: &mut Text, source: &Source) {
+fn connections(text: &mut Text, view: &View<'_>) {
     let load = |f: fn(&crate::metrics::ShardMetrics) -> &AtomicU64| {
-        source
+        view.source
             .metrics
             .iter()
             .map(|shard| f(shard).load(Ordering::Relaxed))
@@ -187,14 +188,39 @@ fn connections(text: &mut Text, source: &Source) {
     );
 }
 
-fn shards(text: &mut Text, source: &Source) {
+fn configuration(text: &mut Text, view: &View<'_>) {
+    let applied = &view.source.applied;
+    let help = "Reloads of the configuration, by result.";
+    text.family("evenkeel_config_reloads", "counter", help);
+    for (result, count) in [
+        ("applied", &applied.reloads_applied),
+        ("refused", &applied.reloads_refused),
+    ] {
+        let count = count.load(Ordering::Relaxed);
+        text.sample(
+            "evenkeel_config_reloads_total",
+            &[("result", result)],
+            count,
+        );
+    }
+    let help = "The version of the configuration in force, from 1.";
+    text.family("evenkeel_config_version", "gauge", help);
+    text.sample("evenkeel_config_version", &[], view.version.version);
+    let help = "When it came into force.";
+    text.family("evenkeel_config_applied_timestamp_seconds", "gauge", help);
+    let since = view.version.since.duration_since(SystemTime::UNIX_EPOCH);
+    let seconds = since.unwrap_or_default().as_secs_f64();
+    text.sample("evenkeel_config_applied_timestamp_seconds", &[], seconds);
+}
+
+fn shards(text: &mut Text, view: &View<'_>) {
     let help = "The backend in use.";
     text.family("evenkeel_runtime", "info", help);
-    let backend = [("backend", source.backend.name())];
+    let backend = [("backend", view.source.backend.name())];
     text.sample("evenkeel_runtime_info", &backend, 1);
     let help = "Share of its time that the loop did not wait, since its start.";
     text.family("evenkeel_shard_busy_ratio", "gauge", help);
-    for (index, stats) in source.stats.iter().enumerate() {
+    for (index, stats) in view.source.stats.iter().enumerate() {
         let busy = stats.busy_ns.load(Ordering::Relaxed) as f64;
         let total = stats.total_ns.load(Ordering::Relaxed).max(1) as f64;
         let shard = index.to_string();
@@ -209,27 +235,25 @@ fn shards(text: &mut Text, source: &Source) {
         "counter",
         "Connection tasks that ended by a panic.",
     );
-    for (index, stats) in source.stats.iter().enumerate() {
+    for (index, stats) in view.source.stats.iter().enumerate() {
         let shard = index.to_string();
         let panics = stats.panics.load(Ordering::Relaxed);
         text.sample("evenkeel_shard_panics_total", &[("shard", &shard)], panics);
     }
 }
 
-fn endpoints(text: &mut Text, source: &Source, reports: &[ShardReport]) {
+fn endpoints(text: &mut Text, view: &View<'_>) {
     let help = "Attempts in flight, as each shard sees them.";
     each_view(
         text,
-        source,
-        reports,
+        view,
         ("evenkeel_endpoint_inflight", "gauge", help),
         |view| Some(view.inflight as f64),
     );
     let help = "Latency average to the response head, as each shard sees it.";
     each_view(
         text,
-        source,
-        reports,
+        view,
         ("evenkeel_endpoint_ewma_seconds", "gauge", help),
         |view| view.latency_ns.map(|ns| ns / 1e9),
     );
@@ -238,9 +262,10 @@ fn endpoints(text: &mut Text, source: &Source, reports: &[ShardReport]) {
         "counter",
         "Ejections by detector.",
     );
-    for (index, upstream) in source.upstreams.iter().enumerate() {
+    for (index, upstream) in view.version.upstreams.iter().enumerate() {
         for (at, endpoint) in upstream.endpoints.iter().enumerate() {
-            let ejections = reports
+            let ejections = view
+                .reports
                 .iter()
                 .map(|r| r.upstreams[index].endpoints[at].counters.ejections);
             let labels = [
@@ -259,15 +284,14 @@ fn endpoints(text: &mut Text, source: &Source, reports: &[ShardReport]) {
 
 fn each_view(
     text: &mut Text,
-    source: &Source,
-    reports: &[ShardReport],
+    view: &View<'_>,
     (name, kind, help): (&str, &str, &str),
     value: impl Fn(&EndpointSnapshot) -> Option<f64>,
 ) {
     text.family(name, kind, help);
-    for (index, upstream) in source.upstreams.iter().enumerate() {
+    for (index, upstream) in view.version.upstreams.iter().enumerate() {
         for (at, endpoint) in upstream.endpoints.iter().enumerate() {
-            for report in reports {
+            for report in &view.reports {
                 let shard = report.shard.to_string();
                 let labels = [
                     ("upstream", upstream.name.as_str()),
@@ -282,9 +306,9 @@ fn each_view(
     }
 }
 
-fn guards(text: &mut Text, source: &Source, reports: &[ShardReport]) {
+fn guards(text: &mut Text, view: &View<'_>) {
     text.family("evenkeel_shed", "counter", "Requests shed by the limiter.");
-    for (index, upstream) in source.upstreams.iter().enumerate() {
+    for (index, upstream) in view.version.upstreams.iter().enumerate() {
         let shed = |r: &ShardReport| {
             let counters = r.upstreams[index].counters;
             counters.shed_limiter + counters.shed_full
@@ -297,7 +321,7 @@ fn guards(text: &mut Text, source: &Source, reports: &[ShardReport]) {
         text.sample(
             "evenkeel_shed_total",
             &labels,
-            reports.iter().map(shed).sum::<u64>(),
+            view.reports.iter().map(shed).sum::<u64>(),
         );
     }
     text.family(
@@ -305,25 +329,19 @@ fn guards(text: &mut Text, source: &Source, reports: &[ShardReport]) {
         "gauge",
         "0 closed, 1 half-open, 2 open, by shard.",
     );
-    per_shard(
-        text,
-        source,
-        reports,
-        "evenkeel_breaker_state",
-        |snapshot| {
-            Some(match snapshot.breaker {
-                breaker::State::Closed { .. } => 0.0,
-                breaker::State::HalfOpen { .. } => 1.0,
-                breaker::State::Open { .. } => 2.0,
-            })
-        },
-    );
+    per_shard(text, view, "evenkeel_breaker_state", |snapshot| {
+        Some(match snapshot.breaker {
+            breaker::State::Closed { .. } => 0.0,
+            breaker::State::HalfOpen { .. } => 1.0,
+            breaker::State::Open { .. } => 2.0,
+        })
+    });
     text.family(
         "evenkeel_limit",
         "gauge",
         "The concurrency limit, each shard's part.",
     );
-    per_shard(text, source, reports, "evenkeel_limit", |snapshot| {
+    per_shard(text, view, "evenkeel_limit", |snapshot| {
         snapshot.limiter.limit.map(f64::from)
     });
     text.family(
@@ -331,20 +349,19 @@ fn guards(text: &mut Text, source: &Source, reports: &[ShardReport]) {
         "gauge",
         "1 while ejections are ignored, by shard.",
     );
-    per_shard(text, source, reports, "evenkeel_panic", |snapshot| {
+    per_shard(text, view, "evenkeel_panic", |snapshot| {
         Some(f64::from(u8::from(snapshot.is_panicking)))
     });
 }
 
 fn per_shard(
     text: &mut Text,
-    source: &Source,
-    reports: &[ShardReport],
+    view: &View<'_>,
     name: &str,
     value: impl Fn(&evenkeel_policy::Snapshot) -> Option<f64>,
 ) {
-    for (index, upstream) in source.upstreams.iter().enumerate() {
-        for report in reports {
+    for (index, upstream) in view.version.upstreams.iter().enumerate() {
+        for report in &view.reports {
             let shard = report.shard.to_string();
             let labels = [("upstream", upstream.name.as_str()), ("shard", &shard)];
             if let Some(value) = value(&report.upstreams[index]) {

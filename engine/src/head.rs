@@ -10,8 +10,20 @@ use evenkeel_runtime::{Buffer, Chunk, buffer};
 pub enum HeadBytes {
     /// Where the kernel put them.
     Received(Chunk),
-    /// Copied together, because they came in several pieces.
+    /// Copied together, because they came in several pieces or must not keep a scarce buffer.
     Copied(Buffer),
+}
+
+impl HeadBytes {
+    /// A head lives as long as its request: it may stay in the shard's buffers while there are plenty.
+    fn keep(head: Chunk) -> HeadBytes {
+        if !head.is_scarce() {
+            return HeadBytes::Received(head);
+        }
+        let mut copy = buffer();
+        copy.vec().extend_from_slice(&head);
+        HeadBytes::Copied(copy)
+    }
 }
 
 impl Deref for HeadBytes {
@@ -73,7 +85,7 @@ pub async fn read_head<H, E>(
         None => next().await.map_err(|why| stopped(why, Partial::Nothing))?,
     };
     if let Parsed::Complete((head, len)) = parse(&chunk).map_err(HeadError::Bad)? {
-        let bytes = HeadBytes::Received(chunk.split_to(len));
+        let bytes = HeadBytes::keep(chunk.split_to(len));
         return Ok(Received {
             head,
             bytes,

@@ -30,5 +30,6 @@ mod state;
 mod state_json;
 mod tunnel;
 mod upstream;
+mod version;
 
 pub use plan::Plan;

@@ -94,7 +94,7 @@ fn render(
 }
 
 /// RFC 3339 in UTC with milliseconds. The calendar is Howard Hinnant's `civil_from_days`.
-fn timestamp(time: SystemTime) -> String {
+pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();

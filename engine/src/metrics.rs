@@ -3,7 +3,6 @@
 //! A shard is the only writer of its cells, so that an update is a load and a store without a locked
 //! instruction. Sums over shards are made when somebody asks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_base::Duration;
@@ -61,7 +60,9 @@ pub(crate) const BUCKETS_US: [u64; 20] = [
     100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 15_000_000,
 ];
 
-/// Counters of one upstream on one shard; also those of requests that never reached an upstream.
+/// Counters of one upstream on one shard, on cache lines of their own; also those of requests that never
+/// reached an upstream.
+#[repr(align(128))]
 pub(crate) struct UpstreamCells {
     pub(crate) outcomes: [AtomicU64; Outcome::COUNT],
     pub(crate) attempts: AtomicU64,
@@ -71,8 +72,8 @@ pub(crate) struct UpstreamCells {
     pub(crate) duration_ns: AtomicU64,
 }
 
-impl UpstreamCells {
-    fn new() -> Self {
+impl Default for UpstreamCells {
+    fn default() -> Self {
         UpstreamCells {
             outcomes: [const { AtomicU64::new(0) }; Outcome::COUNT],
             attempts: AtomicU64::new(0),
@@ -84,49 +85,38 @@ impl UpstreamCells {
     }
 }
 
-/// All counters of one shard, on cache lines of its own.
+impl UpstreamCells {
+    /// A request is over.
+    pub(crate) fn request(&self, outcome: Outcome, took: Duration) {
+        add(&self.outcomes[outcome.index()], 1);
+        let took_us = took.as_nanos() / 1_000;
+        let bucket = BUCKETS_US.partition_point(|&bound| bound < took_us);
+        add(&self.buckets[bucket], 1);
+        add(&self.duration_ns, took.as_nanos());
+    }
+
+    /// An attempt begins, on a connection that was idle or on a new one.
+    pub(crate) fn attempt(&self, reused: bool) {
+        add(&self.attempts, 1);
+        add(&self.reused, u64::from(reused));
+    }
+
+    /// An attempt goes on, on a new connection.
+    pub(crate) fn replay(&self) {
+        add(&self.replays, 1);
+    }
+}
+
+/// Counters of one shard, on cache lines of their own.
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct ShardMetrics {
-    /// One an upstream, and one more for requests without.
-    pub(crate) upstreams: Vec<UpstreamCells>,
+    /// Of requests that were refused before their upstream was known.
+    pub(crate) unrouted: UpstreamCells,
     pub(crate) accepted: AtomicU64,
     pub(crate) active: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
     pub(crate) refused_connections: AtomicU64,
-}
-
-impl ShardMetrics {
-    pub(crate) fn new(upstreams: usize) -> Arc<ShardMetrics> {
-        Arc::new(ShardMetrics {
-            upstreams: (0..=upstreams).map(|_| UpstreamCells::new()).collect(),
-            accepted: AtomicU64::new(0),
-            active: AtomicU64::new(0),
-            accept_errors: AtomicU64::new(0),
-            refused_connections: AtomicU64::new(0),
-        })
-    }
-
-    /// A request is over; `None` when it was refused before its upstream was known.
-    pub(crate) fn request(&self, upstream: Option<usize>, outcome: Outcome, took: Duration) {
-        let cells = &self.upstreams[upstream.unwrap_or(self.upstreams.len() - 1)];
-        add(&cells.outcomes[outcome.index()], 1);
-        let took_us = took.as_nanos() / 1_000;
-        let bucket = BUCKETS_US.partition_point(|&bound| bound < took_us);
-        add(&cells.buckets[bucket], 1);
-        add(&cells.duration_ns, took.as_nanos());
-    }
-
-    /// An attempt begins, on a connection that was idle or on a new one.
-    pub(crate) fn attempt(&self, upstream: usize, reused: bool) {
-        let cells = &self.upstreams[upstream];
-        add(&cells.attempts, 1);
-        add(&cells.reused, u64::from(reused));
-    }
-
-    /// An attempt begins again on a new connection: the idle one had been closed.
-    pub(crate) fn replay(&self, upstream: usize) {
-        add(&self.upstreams[upstream].replays, 1);
-    }
 }
 
 /// Adds to a cell that only this thread writes.
@@ -157,7 +147,7 @@ mod tests {
 
     #[test]
     fn durations_fall_into_the_bucket_that_holds_them() {
-        let metrics = ShardMetrics::new(1);
+        let cells = UpstreamCells::default();
         for (us, bucket) in [
             (0, 0),
             (100, 0),
@@ -165,9 +155,9 @@ mod tests {
             (15_000_000, 19),
             (15_000_001, 20),
         ] {
-            let before = metrics.upstreams[0].buckets[bucket].load(Ordering::Relaxed);
-            metrics.request(Some(0), Outcome::Success, Duration::from_micros(us));
-            let after = metrics.upstreams[0].buckets[bucket].load(Ordering::Relaxed);
+            let before = cells.buckets[bucket].load(Ordering::Relaxed);
+            cells.request(Outcome::Success, Duration::from_micros(us));
+            let after = cells.buckets[bucket].load(Ordering::Relaxed);
             assert_eq!(after, before + 1, "{us} us");
         }
     }

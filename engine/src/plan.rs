@@ -18,6 +18,7 @@ pub struct Plan {
     /// `None`: the best that the host allows.
     pub(crate) backend: Option<Backend>,
     pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin_token: String,
     pub(crate) drain_timeout: Duration,
     /// Requests in flight in the process; zero for no cap.
     pub(crate) max_inflight: u64,
@@ -40,7 +41,7 @@ pub(crate) struct ListenerPlan {
     pub(crate) forwarded: Forwarded,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UpstreamPlan {
     pub(crate) name: String,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -76,6 +77,7 @@ impl Plan {
             backend,
             shards: cores(&config.engine.shards)?,
             admin: config.engine.admin,
+            admin_token: config.engine.admin_token.clone(),
             drain_timeout: config.engine.drain_timeout,
             max_inflight: config.engine.max_inflight.map_or(0, u64::from),
             listeners: config.listeners.iter().map(listener).collect(),
@@ -97,6 +99,29 @@ impl Plan {
         let cores = std::mem::take(&mut self.shards);
         self.shards = cores.into_iter().cycle().take(loops as usize).collect();
         self
+    }
+}
+
+impl Plan {
+    /// The first key of this plan that a running process with the plan `old` cannot take; `places` are
+    /// the listeners' places there.
+    pub(crate) fn needs_restart(
+        &self,
+        old: &Plan,
+        places: &[Option<usize>],
+    ) -> Option<&'static str> {
+        let mut kept = self.listeners.iter().zip(places);
+        let backlogs_differ = kept.any(|(listener, place)| {
+            place.is_some_and(|place| old.listeners[place].backlog != listener.backlog)
+        });
+        [
+            (self.shards != old.shards, "engine.shards"),
+            (self.backend != old.backend, "engine.runtime"),
+            (self.admin != old.admin, "engine.admin"),
+            (backlogs_differ, "listener.backlog"),
+        ]
+        .into_iter()
+        .find_map(|(differs, key)| differs.then_some(key))
     }
 }
 

@@ -1,18 +1,19 @@
 //! Keep-alive connections to endpoints, per shard: last used, first out.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use evenkeel_base::{Duration, Instant};
+use evenkeel_policy::Origins;
 use evenkeel_runtime::{Event, TcpStream, disturbed, now, timeout_at, turn_now};
 
 /// How often connections that have been idle for too long are let go. Those that end or receive bytes
 /// go at once.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolConfig {
     /// Idle connections kept an endpoint, on this shard.
     pub(crate) max_idle: usize,
@@ -43,7 +44,9 @@ pub(crate) struct Pool {
     addresses: Vec<SocketAddr>,
     idle: RefCell<Vec<Vec<Idle>>>,
     config: PoolConfig,
+    /// There are idle connections, or the pool has been closed.
     filled: Event,
+    closed: Cell<bool>,
 }
 
 impl Pool {
@@ -54,6 +57,7 @@ impl Pool {
             idle: RefCell::new(idle),
             config,
             filled: Event::new(),
+            closed: Cell::new(false),
         })
     }
 
@@ -90,7 +94,8 @@ impl Pool {
     pub(crate) fn give(&self, endpoint: usize, connection: Connection) {
         let mut idle = self.idle.borrow_mut();
         let place = &mut idle[endpoint];
-        if place.len() >= self.config.max_idle || !connection.stream.is_quiet() {
+        let room = !self.closed.get() && place.len() < self.config.max_idle;
+        if !room || !connection.stream.is_quiet() {
             return;
         }
         connection.stream.watch();
@@ -99,6 +104,26 @@ impl Pool {
             since: turn_now(),
         });
         drop(idle);
+        self.filled.notify_all();
+    }
+
+    /// Takes the idle connections of the endpoints that stay.
+    pub(crate) fn inherit(&self, old: &Pool, from: &Origins) {
+        let (mut places, mut old_places) = (self.idle.borrow_mut(), old.idle.borrow_mut());
+        for (place, origin) in places.iter_mut().zip(from) {
+            if let Some(origin) = origin {
+                let taken = std::mem::take(&mut old_places[origin.0 as usize]);
+                // The last used stay.
+                let surplus = taken.len().saturating_sub(self.config.max_idle);
+                place.extend(taken.into_iter().skip(surplus));
+            }
+        }
+    }
+
+    /// Lets everything go, and from here on whatever comes back.
+    pub(crate) fn close(&self) {
+        self.closed.set(true);
+        self.idle.borrow_mut().iter_mut().for_each(Vec::clear);
         self.filled.notify_all();
     }
 
@@ -111,9 +136,9 @@ impl Pool {
         self.idle.borrow().iter().map(Vec::len).sum()
     }
 
-    /// Lets dead connections go; sleeps while there are none at all.
+    /// Lets dead connections go until the pool closes; sleeps while there are none at all.
     pub(crate) async fn sweep(self: Rc<Self>) {
-        loop {
+        while !self.closed.get() {
             if self.len() == 0 {
                 self.filled.wait().await;
             }

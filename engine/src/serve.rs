@@ -10,10 +10,9 @@ use std::sync::mpsc;
 use std::time;
 
 use evenkeel_base::Duration;
-use evenkeel_policy::Process;
 use evenkeel_runtime::{
-    Backend, Receiver, Sender, Shard, ShardConfig, ShardStats, Sharing, StartError, TcpListener,
-    bind, local_address, mailbox, now, spawn_local, timeout_at,
+    Backend, Receiver, Sender, Shard, ShardConfig, Sharing, StartError, TcpListener, bind,
+    local_address, mailbox, now, spawn_local, timeout_at,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,9 +21,10 @@ use crate::admin::{self, Admin};
 use crate::downstream::listen;
 use crate::log::{self, Level};
 use crate::metrics::ShardMetrics;
-use crate::plan::Plan;
-use crate::shard::ShardState;
-use crate::state;
+use crate::plan::{ListenerPlan, Plan};
+use crate::shard::{Listener, ShardState};
+use crate::state::{self, Applied};
+use crate::version::Blueprint;
 
 /// Messages that a shard's mailbox holds.
 const MAILBOX: usize = 16;
@@ -59,18 +59,51 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Stop accepting, answer what is there, end by the timeout.
-struct Drain(Duration);
+/// What the process asks of a shard.
+enum Command {
+    /// Stop accepting, answer what is there, end by the timeout.
+    Drain(Duration),
+    Reload(Reload),
+}
+
+/// Another version, which every shard is able to take.
+struct Reload {
+    blueprint: Arc<Blueprint>,
+    /// For each listener its place in the version before.
+    places: Arc<[Option<usize>]>,
+    /// One for each listener without a place, in order.
+    sockets: Vec<OwnedFd>,
+    done: mpsc::Sender<()>,
+}
+
+/// A shard goes over to another version within microseconds; one that is stuck is waited for this long.
+const RELOAD_PATIENCE: time::Duration = time::Duration::from_secs(5);
+
+/// Why a reload has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    #[error("{0}: cannot change without a restart")]
+    NeedsRestart(&'static str),
+    #[error(transparent)]
+    Bind(ServeError),
+    #[error("a shard has not taken the version before yet")]
+    Stuck,
+    #[error("the process is draining")]
+    Draining,
+}
 
 /// A running process, for whoever started it.
 pub struct Server {
     shards: Vec<Shard>,
-    commands: Vec<Sender<Drain>>,
+    commands: Vec<Sender<Command>>,
     admin: Option<Admin>,
     addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     draining: Arc<AtomicBool>,
-    drain_timeout: Duration,
+    blueprint: Arc<Blueprint>,
+    applied: Arc<Applied>,
+    /// Shards that have the latest version still before them.
+    outstanding: Option<mpsc::Receiver<()>>,
 }
 
 /// Binds everything, starts every shard.
@@ -78,36 +111,40 @@ pub struct Server {
 /// # Errors
 /// The first thing that is refused; nothing runs then.
 pub fn start(plan: &Plan) -> Result<Server, ServeError> {
+    start_controlled(plan, None)
+}
+
+fn start_controlled(
+    plan: &Plan,
+    control: Option<mpsc::Sender<Event>>,
+) -> Result<Server, ServeError> {
     let shards = plan.shards.len();
     let backend = plan.backend.unwrap_or_else(|| best_backend(shards));
-    let (sockets, addresses) = bind_listeners(plan, shards)?;
-    let processes: Vec<Arc<Process>> = plan
-        .upstreams
-        .iter()
-        .map(|upstream| Process::new(&upstream.policy, shards as u32))
-        .collect();
+    let blueprint = Arc::new(Blueprint::first(plan.clone()));
+    let (sockets, addresses) = bind_listeners(&plan.listeners, shards)?;
     let inflight = Arc::new(AtomicU64::new(0));
-    let draining = Arc::new(AtomicBool::new(false));
+    let applied = Arc::new(Applied::new(&blueprint));
     let mut server = Server {
         shards: Vec::new(),
         commands: Vec::new(),
         admin: None,
         addresses,
         admin_address: None,
-        draining: Arc::clone(&draining),
-        drain_timeout: plan.drain_timeout,
+        draining: Arc::default(),
+        blueprint: Arc::clone(&blueprint),
+        applied: Arc::clone(&applied),
+        outstanding: None,
     };
     let mut metrics = Vec::new();
     let mut queries = Vec::new();
     for (index, (&core, sockets)) in plan.shards.iter().zip(sockets).enumerate() {
-        let shard_metrics = ShardMetrics::new(plan.upstreams.len());
+        let shard_metrics = Arc::new(ShardMetrics::default());
         metrics.push(Arc::clone(&shard_metrics));
         let (sender, receiver) = mailbox(MAILBOX);
         let (query, queried) = mailbox(MAILBOX);
         server.commands.push(sender);
         queries.push(query);
-        let (plan, processes) = (plan.clone(), processes.clone());
-        let inflight = Arc::clone(&inflight);
+        let (blueprint, inflight) = (Arc::clone(&blueprint), Arc::clone(&inflight));
         let config = ShardConfig {
             name: format!("shard-{index}"),
             core,
@@ -115,15 +152,23 @@ pub fn start(plan: &Plan) -> Result<Server, ServeError> {
             ..ShardConfig::default()
         };
         server.shards.push(Shard::spawn(config, move || async move {
-            let seed = u64::from(std::process::id()) ^ now().as_nanos();
-            let index = index as u32;
-            let shard = ShardState::new(&plan, index, &processes, shard_metrics, inflight, seed);
+            let shard = ShardState::new(&blueprint, index as u32, shard_metrics, inflight);
+            // From here on the process alone holds versions.
+            drop(blueprint);
             run_shard(shard, sockets, receiver, queried).await;
         })?);
     }
     if let Some(address) = plan.admin {
-        let stats: Vec<Arc<ShardStats>> = server.shards.iter().map(Shard::stats).collect();
-        let source = state::Source::new(plan, backend, metrics, stats, draining, queries);
+        let source = state::Source {
+            backend,
+            admin: address,
+            metrics,
+            stats: server.shards.iter().map(Shard::stats).collect(),
+            draining: Arc::clone(&server.draining),
+            applied,
+            queries,
+            control,
+        };
         let (admin, address) = admin::start(address, source)?;
         server.admin = Some(admin);
         server.admin_address = Some(address);
@@ -145,10 +190,10 @@ type Bound = (Vec<Vec<OwnedFd>>, Vec<SocketAddr>);
 
 /// One socket a shard and listener. A port that another process shares already is refused instead of
 /// half of its traffic being taken.
-fn bind_listeners(plan: &Plan, shards: usize) -> Result<Bound, ServeError> {
+fn bind_listeners(listeners: &[ListenerPlan], shards: usize) -> Result<Bound, ServeError> {
     let mut sockets: Vec<Vec<OwnedFd>> = (0..shards).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for listener in &plan.listeners {
+    for listener in listeners {
         let failed = |error| ServeError::Bind {
             address: listener.bind,
             error,
@@ -171,17 +216,27 @@ fn bind_listeners(plan: &Plan, shards: usize) -> Result<Bound, ServeError> {
 async fn run_shard(
     shard: Rc<ShardState>,
     sockets: Vec<OwnedFd>,
-    mut commands: Receiver<Drain>,
+    mut commands: Receiver<Command>,
     queries: Receiver<state::Query>,
 ) {
-    for (index, socket) in sockets.into_iter().enumerate() {
-        spawn_local(listen(Rc::clone(&shard), TcpListener::new(socket), index));
+    for (socket, listener) in sockets.into_iter().zip(shard.listeners()) {
+        accept_on(&shard, socket, listener);
     }
     spawn_local(state::answer_queries(Rc::clone(&shard), queries));
-    let drain_timeout = commands
-        .recv()
-        .await
-        .map_or(Duration::ZERO, |Drain(timeout)| timeout);
+    let drain_timeout = loop {
+        match commands.recv().await {
+            Some(Command::Reload(reload)) => {
+                let added = shard.apply(&reload.blueprint, &reload.places);
+                for (socket, listener) in reload.sockets.into_iter().zip(added) {
+                    accept_on(&shard, socket, listener);
+                }
+                // Nobody listens when the process has given up waiting.
+                let _ = reload.done.send(());
+            }
+            Some(Command::Drain(timeout)) => break timeout,
+            None => break Duration::ZERO,
+        }
+    };
     shard.start_draining();
     let deadline = now() + drain_timeout;
     while shard.connections.get() > 0 {
@@ -195,6 +250,22 @@ async fn run_shard(
             break;
         }
     }
+}
+
+fn accept_on(shard: &Rc<ShardState>, socket: OwnedFd, listener: Rc<Listener>) {
+    spawn_local(listen(Rc::clone(shard), TcpListener::new(socket), listener));
+}
+
+/// For each new listener, its place among the old ones: they are known by the address that the
+/// configuration gives.
+fn listener_places(old: &[ListenerPlan], new: &[ListenerPlan]) -> Arc<[Option<usize>]> {
+    let mut taken = vec![false; old.len()];
+    let place = |listener: &ListenerPlan| {
+        let found = (0..old.len()).find(|&at| !taken[at] && old[at].bind == listener.bind)?;
+        taken[found] = true;
+        Some(found)
+    };
+    new.iter().map(place).collect()
 }
 
 impl Server {
@@ -214,8 +285,78 @@ impl Server {
         self.draining.store(true, Ordering::Relaxed);
         for commands in &self.commands {
             // A full mailbox holds an earlier one; a closed one belongs to a shard that has ended.
-            let _ = commands.send(Drain(self.drain_timeout));
+            let _ = commands.send(Command::Drain(self.blueprint.plan.drain_timeout));
         }
+    }
+
+    /// Goes over to another configuration: everything that can fail is done before the first shard is
+    /// told, and each shard takes it over in one step. Learned state of endpoints that stay is kept,
+    /// requests under way end under the version that they began with. Returns the version's number.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    pub fn reload(&mut self, plan: Plan) -> Result<u64, ReloadError> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(ReloadError::Draining);
+        }
+        self.settle()?;
+        let old = &self.blueprint.plan;
+        let places = listener_places(&old.listeners, &plan.listeners);
+        if let Some(key) = plan.needs_restart(old, &places) {
+            return Err(ReloadError::NeedsRestart(key));
+        }
+        let added = plan.listeners.iter().zip(&*places);
+        let added: Vec<ListenerPlan> = added
+            .filter(|(_, place)| place.is_none())
+            .map(|(listener, _)| listener.clone())
+            .collect();
+        let (sockets, addresses) =
+            bind_listeners(&added, self.shards.len()).map_err(ReloadError::Bind)?;
+        let mut addresses = addresses.into_iter();
+        let place = |place: &Option<usize>| match place {
+            Some(place) => Some(self.addresses[*place]),
+            None => addresses.next(),
+        };
+        self.addresses = places.iter().filter_map(place).collect();
+        self.blueprint = Arc::new(self.blueprint.next(plan));
+        let (done, outstanding) = mpsc::channel();
+        for (commands, sockets) in self.commands.iter().zip(sockets) {
+            let reload = Reload {
+                blueprint: Arc::clone(&self.blueprint),
+                places: Arc::clone(&places),
+                sockets,
+                done: done.clone(),
+            };
+            // There is room: nothing is outstanding. A shard that has ended is noticed elsewhere.
+            let _ = commands.send(Command::Reload(reload));
+        }
+        drop(done);
+        self.outstanding = Some(outstanding);
+        self.applied.publish(&self.blueprint);
+        // The version is out in any case; a shard that is stuck takes it first thing.
+        if self.settle().is_err() {
+            let text = "a shard is stuck: it takes the new version when it goes on";
+            log::event(Level::Warn, text, &[]);
+        }
+        Ok(self.blueprint.number)
+    }
+
+    /// Waits until every shard has the latest version.
+    fn settle(&mut self) -> Result<(), ReloadError> {
+        let Some(outstanding) = &self.outstanding else {
+            return Ok(());
+        };
+        let deadline = time::Instant::now() + RELOAD_PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(time::Instant::now());
+            match outstanding.recv_timeout(left) {
+                Ok(()) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(ReloadError::Stuck),
+            }
+        }
+        self.outstanding = None;
+        Ok(())
     }
 
     /// Waits until every shard has ended; true when all ended in order.
@@ -241,41 +382,57 @@ impl Server {
     }
 }
 
-/// Serves until a signal says stop: SIGTERM and SIGINT drain, a second one ends at once.
+/// What the process is asked for.
+pub(crate) enum Event {
+    Signal(i32),
+    /// By an administrator, who waits for the answer: the version in force, or why not.
+    Reload(Sender<Result<u64, String>>),
+    Drain(Sender<Result<u64, String>>),
+}
+
+/// Reads the configuration again: a plan, or every problem, one a line.
+pub type Reloader = Box<dyn FnMut() -> Result<Plan, String>>;
+
+/// Serves until a signal says stop: SIGTERM and SIGINT drain, a second one ends at once. SIGHUP reads
+/// the configuration again.
 ///
 /// # Errors
 /// What [`start`] refuses, or a shard that died.
-pub fn run(plan: &Plan) -> Result<(), ServeError> {
+pub fn run(plan: &Plan, mut reloader: Option<Reloader>) -> Result<(), ServeError> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
-    let server = start(plan)?;
-    for address in server.addresses() {
-        log::event(Level::Info, &format!("listening on {address}"), &[]);
-    }
+    let (tell, told) = mpsc::channel();
+    let mut server = start_controlled(plan, Some(tell.clone()))?;
+    tell_addresses(server.addresses());
     if let Some(address) = server.admin_address() {
         log::event(Level::Info, &format!("admin on {address}"), &[]);
     }
-    let (tell, told) = mpsc::channel();
+    let forward = move || {
+        let mut signals = signals.forever();
+        signals.all(|signal| tell.send(Event::Signal(signal)).is_ok())
+    };
     std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || signals.forever().all(|signal| tell.send(signal).is_ok()))
+        .spawn(forward)
         .map_err(ServeError::Signals)?;
     let mut drained = false;
     loop {
         let patience = time::Duration::from_millis(if drained { 5 } else { 5000 });
         match told.recv_timeout(patience) {
-            Ok(SIGHUP) => log::event(
-                Level::Warn,
-                "reload is not available in this version: restart to change the configuration",
-                &[],
-            ),
-            Ok(_) if drained => {
+            Ok(Event::Signal(SIGHUP)) => drop(reload(&mut server, &mut reloader)),
+            Ok(Event::Reload(reply)) => drop(reply.send(reload(&mut server, &mut reloader))),
+            Ok(Event::Signal(_)) if drained => {
                 log::event(Level::Warn, "second signal: ending at once", &[]);
                 return Ok(());
             }
-            Ok(_) => {
-                log::event(Level::Info, "draining", &[]);
-                server.drain();
-                drained = true;
+            Ok(event) => {
+                if !drained {
+                    log::event(Level::Info, "draining", &[]);
+                    server.drain();
+                    drained = true;
+                }
+                if let Event::Drain(reply) = event {
+                    drop(reply.send(Ok(server.blueprint.number)));
+                }
             }
             Err(_) if drained && server.all_shards_have_ended() => break,
             Err(_) if !drained && server.a_shard_has_ended() => return Err(ServeError::Died),
@@ -287,4 +444,39 @@ pub fn run(plan: &Plan) -> Result<(), ServeError> {
     } else {
         Err(ServeError::Died)
     }
+}
+
+fn tell_addresses(addresses: &[SocketAddr]) {
+    for address in addresses {
+        log::event(Level::Info, &format!("listening on {address}"), &[]);
+    }
+}
+
+/// All or nothing, counted and logged either way.
+fn reload(server: &mut Server, reloader: &mut Option<Reloader>) -> Result<u64, String> {
+    let known = server.addresses().to_vec();
+    let read = match reloader {
+        Some(read) => read(),
+        None => Err("this process was not started from a file".into()),
+    };
+    let done = read.and_then(|plan| server.reload(plan).map_err(|error| error.to_string()));
+    match &done {
+        Ok(version) => {
+            let version = version.to_string();
+            log::event(Level::Info, "reloaded", &[("version", &version)]);
+            let new = server.addresses().iter();
+            let new: Vec<_> = new.filter(|a| !known.contains(a)).copied().collect();
+            tell_addresses(&new);
+        }
+        Err(problems) => {
+            server
+                .applied
+                .reloads_refused
+                .fetch_add(1, Ordering::Relaxed);
+            for problem in problems.lines() {
+                log::event(Level::Error, &format!("reload refused: {problem}"), &[]);
+            }
+        }
+    }
+    done
 }

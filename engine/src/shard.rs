@@ -8,25 +8,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use evenkeel_base::Duration;
 use evenkeel_http1::encode::Forwarded;
 use evenkeel_http1::{Headers, Limits};
-use evenkeel_policy::Process;
-use evenkeel_runtime::{Event, spawn_local};
+use evenkeel_runtime::{Event, now};
 
 use crate::metrics::ShardMetrics;
-use crate::plan::{ListenerPlan, Plan};
-use crate::route::Route;
-use crate::upstream::Upstream;
+use crate::plan::ListenerPlan;
+use crate::version::{Blueprint, Serving};
 
 /// Scratch spaces kept for reuse.
 const SPARE_SCRATCH: usize = 1024;
 
 pub(crate) struct ShardState {
     pub(crate) index: u32,
-    pub(crate) listeners: Vec<ListenerSettings>,
-    pub(crate) routes: Vec<Route>,
-    pub(crate) upstreams: Vec<Upstream>,
+    version: RefCell<Rc<Serving>>,
+    listeners: RefCell<Vec<Rc<Listener>>>,
     pub(crate) metrics: Arc<ShardMetrics>,
-    pub(crate) inflight: Inflight,
-    pub(crate) drain: Event,
+    /// Requests in flight in the process: the one count that shards share on the path, and only when
+    /// it is capped.
+    inflight: Arc<AtomicU64>,
     draining: Cell<bool>,
     /// Downstream connections alive.
     pub(crate) connections: Cell<u64>,
@@ -35,7 +33,38 @@ pub(crate) struct ShardState {
     scratch: RefCell<Vec<Scratch>>,
 }
 
-/// A listener as this shard sees it.
+/// A listener on this shard, as its connections see it.
+pub(crate) struct Listener {
+    settings: RefCell<Rc<ListenerSettings>>,
+    leaving: Cell<bool>,
+    /// The listener leaves: no more connections, and those that there are end with their request.
+    pub(crate) left: Event,
+}
+
+impl Listener {
+    fn new(settings: ListenerSettings) -> Rc<Listener> {
+        Rc::new(Listener {
+            settings: RefCell::new(Rc::new(settings)),
+            leaving: Cell::new(false),
+            left: Event::new(),
+        })
+    }
+
+    pub(crate) fn settings(&self) -> Rc<ListenerSettings> {
+        Rc::clone(&self.settings.borrow())
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.get()
+    }
+
+    fn leave(&self) {
+        self.leaving.set(true);
+        self.left.notify_all();
+    }
+}
+
+/// What a listener's connections keep to.
 pub(crate) struct ListenerSettings {
     pub(crate) max_connections: u64,
     pub(crate) header_timeout: Duration,
@@ -55,42 +84,70 @@ pub(crate) struct Scratch {
 
 impl ShardState {
     pub(crate) fn new(
-        plan: &Plan,
+        blueprint: &Blueprint,
         index: u32,
-        processes: &[Arc<Process>],
         metrics: Arc<ShardMetrics>,
         inflight: Arc<AtomicU64>,
-        seed: u64,
     ) -> Rc<ShardState> {
-        let shards = plan.shards.len() as u64;
-        let upstreams = plan.upstreams.iter().zip(processes).enumerate();
-        let upstreams = upstreams
-            .map(|(at, (plan, process))| Upstream::new(at, plan, Arc::clone(process), index, seed))
-            .collect();
-        let state = Rc::new(ShardState {
+        let version = Serving::first(blueprint, index, seed());
+        let shards = blueprint.plan.shards.len() as u64;
+        let listeners = blueprint.plan.listeners.iter();
+        let listeners = listeners.map(|plan| Listener::new(ListenerSettings::new(plan, shards)));
+        Rc::new(ShardState {
             index,
-            listeners: plan
-                .listeners
-                .iter()
-                .map(|l| ListenerSettings::new(l, shards))
-                .collect(),
-            routes: plan.routes.clone(),
-            upstreams,
+            version: RefCell::new(Rc::new(version)),
+            listeners: RefCell::new(listeners.collect()),
             metrics,
-            inflight: Inflight {
-                count: inflight,
-                max: plan.max_inflight,
-            },
-            drain: Event::new(),
+            inflight,
             draining: Cell::new(false),
             connections: Cell::new(0),
             ended: Event::new(),
             scratch: RefCell::new(Vec::new()),
-        });
-        for upstream in &state.upstreams {
-            spawn_local(Rc::clone(&upstream.pool).sweep());
+        })
+    }
+
+    /// The version that a request which begins now is served by.
+    pub(crate) fn version(&self) -> Rc<Serving> {
+        Rc::clone(&self.version.borrow())
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<Rc<Listener>> {
+        self.listeners.borrow().clone()
+    }
+
+    /// Goes over to another version, in one step as far as requests can see. For each of its listeners
+    /// `places` tells the place in the version before; those without one are handed back.
+    pub(crate) fn apply(
+        &self,
+        blueprint: &Blueprint,
+        places: &[Option<usize>],
+    ) -> Vec<Rc<Listener>> {
+        let version = Serving::succeed(blueprint, self.index, seed(), &self.version());
+        let shards = blueprint.plan.shards.len() as u64;
+        let old = self.listeners();
+        let (mut listeners, mut added) = (Vec::new(), Vec::new());
+        for (plan, place) in blueprint.plan.listeners.iter().zip(places) {
+            let settings = ListenerSettings::new(plan, shards);
+            listeners.push(match place {
+                Some(place) => {
+                    *old[*place].settings.borrow_mut() = Rc::new(settings);
+                    Rc::clone(&old[*place])
+                }
+                None => {
+                    let listener = Listener::new(settings);
+                    added.push(Rc::clone(&listener));
+                    listener
+                }
+            });
         }
-        state
+        for (at, listener) in old.iter().enumerate() {
+            if !places.contains(&Some(at)) {
+                listener.leave();
+            }
+        }
+        *self.version.borrow_mut() = Rc::new(version);
+        *self.listeners.borrow_mut() = listeners;
+        added
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -100,7 +157,21 @@ impl ShardState {
     /// From now on every answer closes its connection, and idle ones close at once.
     pub(crate) fn start_draining(&self) {
         self.draining.set(true);
-        self.drain.notify_all();
+        for listener in self.listeners() {
+            listener.leave();
+        }
+    }
+
+    /// A place among the requests in flight in the process; `None` at the cap (zero for no cap).
+    pub(crate) fn enter(&self, max: u64) -> Option<InflightPermit<'_>> {
+        if max == 0 {
+            return Some(InflightPermit(None));
+        }
+        if self.inflight.fetch_add(1, Ordering::Relaxed) >= max {
+            self.inflight.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(InflightPermit(Some(&self.inflight)))
     }
 
     pub(crate) fn take_scratch(&self) -> Scratch {
@@ -129,27 +200,7 @@ impl ListenerSettings {
     }
 }
 
-/// The cap on requests in flight in the process: the one count that shards share on the path, and
-/// only when it is configured.
-pub(crate) struct Inflight {
-    count: Arc<AtomicU64>,
-    max: u64,
-}
-
 pub(crate) struct InflightPermit<'a>(Option<&'a AtomicU64>);
-
-impl Inflight {
-    pub(crate) fn enter(&self) -> Option<InflightPermit<'_>> {
-        if self.max == 0 {
-            return Some(InflightPermit(None));
-        }
-        if self.count.fetch_add(1, Ordering::Relaxed) >= self.max {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(InflightPermit(Some(&self.count)))
-    }
-}
 
 impl Drop for InflightPermit<'_> {
     fn drop(&mut self) {
@@ -157,4 +208,9 @@ impl Drop for InflightPermit<'_> {
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Differs from process to process and from version to version.
+fn seed() -> u64 {
+    u64::from(std::process::id()) ^ now().as_nanos()
 }

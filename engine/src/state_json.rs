@@ -5,16 +5,23 @@ use evenkeel_policy::EndpointSnapshot;
 use evenkeel_policy::breaker;
 use serde_json::{Value, json};
 
-use crate::state::{ShardReport, Source, UpstreamNames};
+use crate::log;
+use crate::state::{ShardReport, UpstreamNames, View};
 
-pub(crate) fn render(source: &Source, reports: &[ShardReport]) -> String {
-    let upstreams: Vec<Value> = source
+pub(crate) fn render(view: &View<'_>) -> String {
+    let (source, reports) = (view.source, &view.reports);
+    let upstreams: Vec<Value> = view
+        .version
         .upstreams
         .iter()
         .enumerate()
         .map(|(index, names)| upstream(index, names, reports))
         .collect();
     let document = json!({
+        "configuration": {
+            "version": view.version.version,
+            "applied_at": log::timestamp(view.version.since),
+        },
         "runtime": source.backend.name(),
         "draining": source.is_draining(),
         "shards": source.stats.len(),

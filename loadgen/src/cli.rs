@@ -271,7 +271,7 @@ fn engine_command(loops: Option<u32>) -> Result<ExitCode, Failure> {
         None => plan,
         Some(loops) => plan.with_loops(loops),
     };
-    evenkeel::serve::run(&plan).map_err(Failure::runtime)?;
+    evenkeel::serve::run(&plan, None).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It reads as strictly as RFC 9112 has it, and by code that shares nothing with the engine.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
@@ -47,8 +47,9 @@ pub fn ledger() -> (SocketAddr, Ledger) {
 }
 
 impl Ledger {
-    fn keep(&self, mut stream: TcpStream, connection: usize) {
+    fn keep(&self, stream: TcpStream, connection: usize) {
         self.with(|book| book.open += 1);
+        let mut stream = BufReader::new(stream);
         while let Some(arrived) = read_request(&mut stream, connection) {
             let target = arrived.target().to_owned();
             self.with(|book| book.whole.push(arrived));
@@ -56,7 +57,7 @@ impl Ledger {
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{target}",
                 target.len()
             );
-            if stream.write_all(answer.as_bytes()).is_err() {
+            if stream.get_mut().write_all(answer.as_bytes()).is_err() {
                 break;
             }
         }
@@ -84,7 +85,7 @@ impl Ledger {
 }
 
 /// `None` at the end of the connection, also in the middle of a request.
-fn read_request(stream: &mut TcpStream, connection: usize) -> Option<Arrived> {
+fn read_request(stream: &mut impl Read, connection: usize) -> Option<Arrived> {
     let head = read_head(stream)?;
     let (mut body, mut sizes) = (Vec::new(), Vec::new());
     match header(&head, "transfer-encoding") {
@@ -107,7 +108,7 @@ fn read_request(stream: &mut TcpStream, connection: usize) -> Option<Arrived> {
     })
 }
 
-fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, sizes: &mut Vec<String>) -> Option<()> {
+fn read_chunks(stream: &mut impl Read, body: &mut Vec<u8>, sizes: &mut Vec<String>) -> Option<()> {
     loop {
         let line = read_line(stream)?;
         let size = usize::from_str_radix(&line, 16).expect("hexadecimal digits and nothing else");
@@ -127,7 +128,7 @@ fn read_chunks(stream: &mut TcpStream, body: &mut Vec<u8>, sizes: &mut Vec<Strin
 }
 
 /// A line without its CR LF.
-fn read_line(stream: &mut TcpStream) -> Option<String> {
+fn read_line(stream: &mut impl Read) -> Option<String> {
     let mut line = Vec::new();
     let mut byte = [0];
     while !line.ends_with(b"\r\n") {

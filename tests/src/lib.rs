@@ -42,6 +42,9 @@ pub fn binary(name: &str) -> PathBuf {
 /// A running engine; killed when dropped.
 pub struct Engine {
     child: Child,
+    /// Holds its configuration, for [`Engine::write`].
+    folder: Folder,
+    lines: mpsc::Receiver<String>,
     pub address: SocketAddr,
     pub admin: SocketAddr,
     /// Its lines before those of the addresses.
@@ -119,9 +122,34 @@ impl Engine {
         let (address, admin) = (find("listening on "), find("admin on "));
         Engine {
             child,
+            folder,
+            lines: told,
             address,
             admin,
             said: seen,
+        }
+    }
+
+    /// The path of its configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.folder.path("evenkeel.toml")
+    }
+
+    /// Waits for a line on standard error with these words.
+    ///
+    /// # Panics
+    /// When it does not come in time.
+    pub fn wait_for_line(&self, words: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
+                panic!("no \"{words}\": {seen:?}")
+            };
+            if line.contains(words) {
+                return line;
+            }
+            seen.push(line);
         }
     }
 
@@ -132,10 +160,18 @@ impl Engine {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let pid = i32::try_from(self.child.id()).expect("a process id");
+        self.signal("TERM");
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal("HUP");
+    }
+
+    fn signal(&self, name: &str) {
         let status = Command::new("kill")
-            .arg("-TERM")
-            .arg(pid.to_string())
+            .arg(format!("-{name}"))
+            .arg(self.child.id().to_string())
             .status();
         assert!(status.is_ok_and(|status| status.success()));
     }

@@ -103,6 +103,11 @@ impl Group {
         self.head.set(self.head.get().wrapping_add(1));
     }
 
+    /// Less than half is free.
+    fn is_scarce(&self) -> bool {
+        self.free.get() < self.config.count / 2
+    }
+
     /// Takes a buffer that a completion named: `len` bytes of it are filled.
     pub(crate) fn take(self: &Rc<Self>, bid: u16, len: u32) -> Chunk {
         let mut handles = self.handles.borrow_mut();
@@ -201,6 +206,13 @@ impl Chunk {
         self.start += at;
         self.len -= at;
         front
+    }
+
+    /// Less than half of the shard's buffers of this kind are free. They are everybody's: whoever may
+    /// keep bytes for long copies them now and lets the chunk go.
+    #[must_use]
+    pub fn is_scarce(&self) -> bool {
+        self.group.is_scarce()
     }
 
     /// Drops the first `n` bytes (all of them when there are fewer).

@@ -16,6 +16,8 @@ pub struct Engine {
     pub runtime: Runtime,
     /// `None`: no admin listener.
     pub admin: Option<SocketAddr>,
+    /// Empty: POST needs none.
+    pub admin_token: String,
     pub drain_timeout: Duration,
     /// Requests in flight in the process.
     pub max_inflight: Option<u32>,
@@ -61,6 +63,12 @@ pub(super) static ENGINE: Section = Section {
             "Address of the admin listener; \"\" turns it off.",
         ),
         key(
+            "admin_token",
+            Kind::Token,
+            Preset::Toml("\"\""),
+            "What POST to the admin listener must carry as Authorization: Bearer TOKEN; \"\" asks for none.",
+        ),
+        key(
             "drain_timeout",
             Kind::Duration(Zero::Allowed),
             Preset::Toml("\"30s\""),
@@ -77,7 +85,7 @@ pub(super) static ENGINE: Section = Section {
         ),
     ],
     sections: &[],
-    later: &["admin_token", "access_log"],
+    later: &["access_log"],
 };
 
 impl Engine {
@@ -89,6 +97,7 @@ impl Engine {
                 Some("") => Ok(None),
                 _ => value::address(given, "\"127.0.0.1:9901\", or \"\" for none").map(Some),
             }),
+            admin_token: reader.required("admin_token", |given, _| value::token(given)),
             drain_timeout: reader.duration("drain_timeout"),
             max_inflight: reader.cap("max_inflight"),
         };

@@ -156,6 +156,20 @@ fn is_host_name(host: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
+/// A secret: it is not shown in the problem.
+pub(super) fn token(value: &DeValue<'_>) -> Result<String, String> {
+    const EXPECTED: &str = "expected 16 to 256 visible ASCII characters, or \"\" for none";
+    match value.as_str() {
+        Some("") => Ok(String::new()),
+        Some(text)
+            if (16..=256).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) =>
+        {
+            Ok(text.to_owned())
+        }
+        _ => Err(format!("is not a token, {EXPECTED}")),
+    }
+}
+
 /// A name that fits a URL path, a metric label and a log line.
 pub(super) fn name(value: &DeValue<'_>) -> Result<String, String> {
     const EXPECTED: &str = "1 to 64 letters, digits, \"-\", \"_\" or \".\"";
