@@ -1,16 +1,18 @@
 //! The runtime against a real kernel, over loopback: what the engine relies on.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
 use std::sync::mpsc;
+use std::task::Poll;
 
 use evenkeel_base::Duration;
 use evenkeel_runtime::{
     Backend, Event, Piece, Pieces, Shard, ShardConfig, Sharing, StartError, TcpListener, TcpStream,
-    bind, buffer, driver_stats, local_address, mailbox, now, sleep_until, spawn_local, tasks,
-    timeout_at,
+    bind, buffer, disturbed, driver_stats, local_address, mailbox, now, sleep_until, spawn_local,
+    tasks, timeout_at,
 };
 
 /// Each of these is a test of every backend.
@@ -33,6 +35,7 @@ on_every_backend! {
     a_timeout_drops_the_receive_and_the_connection_closes,
     connecting_to_a_closed_port_is_an_error_at_once,
     a_reset_is_seen_by_a_task_that_waits_for_nothing_else,
+    a_watch_that_begins_while_a_receive_is_cancelled_sees_what_comes,
     a_panic_ends_its_own_task_only,
     messages_cross_threads_and_a_full_mailbox_refuses,
     exhausted_head_buffers_delay_but_lose_nothing,
@@ -259,6 +262,42 @@ fn a_reset_is_seen_by_a_task_that_waits_for_nothing_else(backend: Backend) {
     });
     client.join().unwrap();
     assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
+}
+
+fn a_watch_that_begins_while_a_receive_is_cancelled_sees_what_comes(backend: Backend) {
+    let listener = StdListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::channel();
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"a").unwrap();
+        told.recv().unwrap();
+        stream.write_all(b"b").unwrap();
+        let _ = stream.read(&mut [0]);
+    });
+    let seen = on_shard(backend, move || async move {
+        let deadline = now() + Duration::from_secs(10);
+        let stream = TcpStream::connect(address, deadline).await.unwrap();
+        assert_eq!(&stream.recv().await.unwrap().unwrap()[..], b"a");
+        // The receive goes on by itself; asking for a large buffer cancels it.
+        poll_fn(|cx| {
+            assert!(stream.poll_recv_bulk(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        stream.watch();
+        timeout_at(deadline, disturbed()).await.unwrap();
+        assert!(stream.is_quiet(), "only the cancellation has come");
+        tell.send(()).unwrap();
+        while stream.is_quiet() {
+            if timeout_at(deadline, disturbed()).await.is_err() {
+                return false;
+            }
+        }
+        true
+    });
+    assert!(seen);
+    peer.join().unwrap();
 }
 
 fn a_panic_ends_its_own_task_only(backend: Backend) {

@@ -140,8 +140,17 @@ impl Driver {
         if let Some(waker) = slot.read_waker.take() {
             waker.wake();
         }
+        let watch_again = slot.watched
+            && !slot.released
+            && slot.receive == Receive::Idle
+            && slot.end.is_none()
+            && slot.queued() == 0;
         if overfull {
             self.cancel(Kind::Receive, key);
+        }
+        // The watch began while the receive was being cancelled: nobody else would start another.
+        if watch_again {
+            self.arm_receive(key, Class::Head);
         }
         self.close_if_done(key);
     }
