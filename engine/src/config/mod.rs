@@ -7,6 +7,7 @@
 pub mod choice;
 mod endpoint;
 mod engine;
+pub mod evidence;
 mod guards;
 mod listener;
 mod nearest;

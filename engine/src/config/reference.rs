@@ -93,7 +93,7 @@ fn later(page: &mut String, section: &Section) {
     }
 }
 
-fn default(preset: Preset) -> String {
+pub(super) fn default(preset: Preset) -> String {
     match preset {
         Preset::Required { .. } => "required".to_owned(),
         Preset::Absent => "none".to_owned(),
@@ -101,7 +101,7 @@ fn default(preset: Preset) -> String {
     }
 }
 
-fn value(kind: &Kind) -> String {
+pub(super) fn value(kind: &Kind) -> String {
     match *kind {
         Kind::Flag => "true, false".to_owned(),
         Kind::Count { least, most } if most > u64::from(u32::MAX) => {

@@ -79,14 +79,8 @@ pub(super) fn isolation(isolated: Option<&[usize]>, shards: &[usize]) -> Check {
         true => ISOLATION.ok(format!("shards on {used} of the isolated cores {apart}")),
         false => ISOLATION.warn(
             format!("cores {apart} are isolated, but shards run on {used}"),
-            // A single number would be a count.
-            format!(
-                "list them in engine.shards, such as \"{}\"",
-                match isolated {
-                    [one] => format!("{one}-{one}"),
-                    _ => apart.clone(),
-                }
-            ),
+            // Programs do not get them by themselves, and "all" is what a process may use.
+            format!("start the engine on them: taskset -c {apart}, or CPUAffinity={apart}"),
         ),
     }
 }
@@ -158,8 +152,8 @@ mod tests {
         for (isolated, shards, expected, remedy) in [
             (Some(&[][..]), &[0, 1][..], Ok, ""),
             (Some(&[2, 3]), &[2, 3], Ok, ""),
-            (Some(&[2, 3]), &[0, 1], Warn, "\"2-3\""),
-            (Some(&[3]), &[0, 3], Warn, "\"3-3\""),
+            (Some(&[2, 3]), &[0, 1], Warn, "taskset -c 2-3"),
+            (Some(&[3]), &[0, 3], Warn, "taskset -c 3"),
             (None, &[0], Warn, ""),
         ] {
             let check = isolation(isolated, shards);

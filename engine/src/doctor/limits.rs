@@ -79,7 +79,7 @@ pub(super) fn open_files(limit: Option<Limit>, connections: u64, shards: u64) ->
     OPEN_FILES.warn(
         format!(
             "{soft} are enough for {enough_for} busy connections, and the configuration allows \
-             {connections}: past that, clients wait to be accepted"
+             {connections}: past that, requests find no connection to an endpoint and get a 502"
         ),
         remedy,
     )

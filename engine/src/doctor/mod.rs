@@ -96,7 +96,7 @@ fn findings(config: &Config, host: &Host) -> Findings {
             host.sysctl("net.ipv4.tcp_syncookies"),
             wanted.backlog,
         ),
-        network::migrate(host.sysctl("net.ipv4.tcp_migrate_req"), shards),
+        network::migrate(host.sysctl("net.ipv4.tcp_migrate_req")),
         network::busy_poll(
             host.sysctl("net.core.busy_poll"),
             host.sysctl("net.core.busy_read"),

@@ -70,15 +70,12 @@ pub(super) fn syn_backlog(value: Option<u64>, cookies: Option<u64>, backlog: u64
     }
 }
 
-/// Whether a listener that closes hands its queue to another one of the same address.
-pub(super) fn migrate(value: Option<u64>, shards: u64) -> Check {
+/// Whether a listener that closes hands its queue to another one of the same address. The engine's
+/// close together and share their port with no other process, so that either way is right.
+pub(super) fn migrate(value: Option<u64>) -> Check {
     match value {
         None => MIGRATE.cannot_tell("net.ipv4.tcp_migrate_req"),
-        Some(_) if shards < 2 => MIGRATE.ok("one shard: no other listener takes over"),
-        Some(0) => MIGRATE.warn(
-            "off: when a shard stops first, connections that finish their handshake with it are reset",
-            "sysctl -w net.ipv4.tcp_migrate_req=1",
-        ),
+        Some(0) => MIGRATE.ok("off; no listener of this version takes over from another"),
         Some(_) => MIGRATE.ok("on"),
     }
 }
@@ -158,10 +155,9 @@ mod tests {
             (syn_backlog(Some(128), None, 4096), Warn),
             (syn_backlog(Some(4096), Some(0), 4096), Ok),
             (syn_backlog(None, Some(1), 4096), Warn),
-            (migrate(Some(0), 1), Ok),
-            (migrate(Some(0), 2), Warn),
-            (migrate(Some(1), 2), Ok),
-            (migrate(None, 2), Warn),
+            (migrate(Some(0)), Ok),
+            (migrate(Some(1)), Ok),
+            (migrate(None), Warn),
             (busy_poll(Some(0), Some(0)), Ok),
             (busy_poll(Some(50), Some(0)), Warn),
             (busy_poll(Some(0), Some(50)), Warn),

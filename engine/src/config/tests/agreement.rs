@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::super::section::{Form, Key, Kind, Preset, Section};
-use super::super::{ROOT, parse, reference, schema};
+use super::super::{ROOT, evidence, parse, reference, schema};
 use super::{MINIMAL, config, refusal};
 
 /// Dotted paths of every key in a schema object.
@@ -219,17 +219,51 @@ fn required_keys_of_schema_and_reader_agree() {
     );
 }
 
-/// `UPDATE_DOCS=1` rewrites the page.
-#[test]
-fn the_reference_page_in_the_tree_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/CONFIGURATION.md");
-    let page = reference::page();
+/// Holds a generated page to the one in the tree; `UPDATE_DOCS=1` rewrites it.
+fn assert_in_tree(file: &str, page: &str, test: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let in_tree = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         in_tree == page,
-        "docs/CONFIGURATION.md is stale: run `UPDATE_DOCS=1 cargo test -p evenkeel reference_page`"
+        "{file} is stale: run `UPDATE_DOCS=1 cargo test -p evenkeel {test}`"
     );
+}
+
+#[test]
+fn the_reference_page_in_the_tree_is_up_to_date() {
+    assert_in_tree(
+        "docs/CONFIGURATION.md",
+        &reference::page(),
+        "reference_page",
+    );
+}
+
+#[test]
+fn the_defaults_page_in_the_tree_is_up_to_date() {
+    assert_in_tree("tuning/defaults.md", &evidence::page(), "defaults_page");
+}
+
+#[test]
+fn reasons_are_for_defaults_that_exist_and_pages_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let with_default: BTreeSet<String> = sections()
+        .iter()
+        .flat_map(|section| {
+            let keys = section.keys.iter();
+            keys.filter(|key| matches!(key.preset, Preset::Toml(_)))
+                .map(|key| section.path_of(key.name))
+        })
+        .collect();
+    let mut pages = 0;
+    for (name, why) in evidence::WHY {
+        assert!(with_default.contains(*name), "{name}");
+        for page in why.split(' ').filter(|word| word.starts_with("docs/")) {
+            assert!(root.join(page).is_file(), "{name}: {page}");
+            pages += 1;
+        }
+    }
+    assert!(pages > 0);
 }
