@@ -11,8 +11,7 @@ use super::reference::{default, value};
 pub(super) const WHY: &[(&str, &str)] = &[
     (
         "state.exchange_interval",
-        "long enough to cost nothing, short against a change of load; measured in \
-         docs/experiments/two-choices.md",
+        "short against a change of load; what a fold costs is in benches/policy/RESULTS.md",
     ),
     (
         "listener.backlog",
@@ -25,7 +24,8 @@ pub(super) const WHY: &[(&str, &str)] = &[
     ),
     (
         "upstream.ewma.decay",
-        "10 s in Finagle, linkerd and Envoy; shorter heals sooner: docs/experiments/ewma-weight.md",
+        "10 s in Finagle, linkerd and Envoy; shorter heals sooner and, where samples are rare, misjudges more: \
+         docs/experiments/ewma-weight.md",
     ),
     (
         "upstream.ewma.initial",
@@ -97,7 +97,7 @@ fn fixed(page: &mut String) {
         ..
     } = ShardConfig::default();
     let kib = |group: GroupConfig| group.size / 1024;
-    let mib = |group: GroupConfig| u64::from(group.count) * u64::from(group.size) >> 20;
+    let mib = |group: GroupConfig| (u64::from(group.count) * u64::from(group.size)) >> 20;
     let rows = [
         (
             "buffers for heads",

@@ -260,7 +260,7 @@ fn reasons_are_for_defaults_that_exist_and_pages_that_exist() {
     let mut pages = 0;
     for (name, why) in evidence::WHY {
         assert!(with_default.contains(*name), "{name}");
-        for page in why.split(' ').filter(|word| word.starts_with("docs/")) {
+        for page in why.split(' ').filter(|word| word.ends_with(".md")) {
             assert!(root.join(page).is_file(), "{name}: {page}");
             pages += 1;
         }
