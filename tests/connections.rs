@@ -2,16 +2,16 @@
 //! who is gone. The number in a name is the report's.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use evenkeel_tests::{
-    Engine, PATIENCE, Scrape, ask, binary, connect, get, header, ledger, origin, read_all,
-    read_head, samples, statuses, sum, until,
+    Engine, Folder, PATIENCE, Scrape, ask, binary, connect, get, header, ledger, origin, read_all,
+    read_head, run_to_end, samples, statuses, sum, until,
 };
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -669,15 +669,18 @@ fn b166_without_descriptors_the_engine_waits_calmly_and_then_goes_on() {
 
 /// Holds every request until told to go on.
 #[derive(Clone, Default)]
-struct Gate(Arc<AtomicBool>);
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
     fn open(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
     }
 
     fn wait(&self) {
-        until("the gate opens", || self.0.load(Ordering::SeqCst));
+        let open = self.0.0.lock().unwrap();
+        let waiting = self.0.1.wait_timeout_while(open, PATIENCE, |open| !*open);
+        assert!(!waiting.unwrap().1.timed_out(), "the gate opens");
     }
 }
 
@@ -835,5 +838,397 @@ fn b172_idle_clients_that_ask_during_a_drain_get_one_answer_or_a_clean_end() {
             assert_eq!(client.join().unwrap(), Ok(()));
         }
         assert_eq!(engine.wait().code(), Some(0));
+    }
+}
+
+// ---- Metrics ----
+
+/// Gauges that count things: never below zero, never above what there can be.
+fn check_gauges(text: &str, connections: usize, attempts: usize) {
+    for (name, most) in [
+        ("evenkeel_connections", connections),
+        ("evenkeel_endpoint_inflight", attempts),
+    ] {
+        let value = sum(text, name, &[]);
+        assert!((0.0..=most as f64).contains(&value), "{name} {value}");
+    }
+}
+
+#[test]
+fn b174_gauges_stay_within_what_there_is_and_come_back_to_zero() {
+    const CLIENTS: usize = 8;
+    const CYCLES: usize = 150;
+    const LIMIT: usize = 8;
+    let (closed, _kept) = closed_port();
+    let (hole, _queue) = black_hole();
+    let garbage = origin(|mut stream, _| {
+        let _ = stream.write_all(b"\x16\x03\x01 not what was asked for\r\n\r\n");
+        drain(&mut stream);
+    });
+    let gone = origin(|mut stream, _| drop(read_head(&mut stream)));
+    let upstreams = [
+        ("closed", closed),
+        ("hole", hole),
+        ("garbage", garbage),
+        ("gone", gone),
+        ("ready", ready()),
+    ];
+    let mut text = "[engine]\nshards = 1\nadmin = \"127.0.0.1:0\"\nmax_inflight = 1000\n\
+                    [[listener]]\nbind = \"127.0.0.1:0\"\n"
+        .to_owned();
+    for (name, endpoint) in upstreams {
+        text += &format!(
+            "[[route]]\npath_prefix = \"/{name}\"\nupstream = \"{name}\"\ntimeout = \"1s\"\n\
+             [[upstream]]\nname = \"{name}\"\nendpoints = [\"{endpoint}\"]\n\
+             pool.connect_timeout = \"20ms\"\nlimiter = {{ kind = \"fixed\", initial = {LIMIT} }}\n\
+             {NO_EJECTION}\n"
+        );
+    }
+    let engine = Engine::run(&text);
+    let address = engine.address;
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            thread::spawn(move || {
+                for cycle in 0..CYCLES {
+                    let (name, _) = upstreams[(client + cycle) % upstreams.len()];
+                    let mut stream = connect(address);
+                    let request = format!("GET /{name} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+                    stream.write_all(request.as_bytes()).unwrap();
+                    // Read the answer, leave in order, or break off: before or after the connect.
+                    match cycle % 3 {
+                        0 => assert!(read_head(&mut stream).is_some(), "{name}"),
+                        1 => {}
+                        _ => reset_on_close(&stream),
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut scrape = Scrape::new(engine.admin);
+    let check = |text: &str| check_gauges(text, CLIENTS * CYCLES, LIMIT * upstreams.len());
+    let mut looks = 0;
+    while !clients.iter().all(thread::JoinHandle::is_finished) {
+        check(&scrape.text());
+        looks += 1;
+    }
+    assert!(looks > 10, "{looks}");
+    for client in clients {
+        client.join().unwrap();
+    }
+    until("everything is at rest", || {
+        let text = scrape.text();
+        check(&text);
+        sum(&text, "evenkeel_connections", &[]) == 0.0
+            && sum(&text, "evenkeel_endpoint_inflight", &[]) == 0.0
+    });
+    let accepted = scrape.sum("evenkeel_connections_accepted_total", &[]);
+    assert_eq!(accepted, (CLIENTS * CYCLES) as f64);
+    // As many at once as the limit allows: a permit that had not come back would be missing.
+    for (name, _) in upstreams {
+        let shed = thread::scope(|scope| {
+            let ask = || status(&get(address, &format!("/{name}")));
+            let asked: Vec<_> = (0..LIMIT).map(|_| scope.spawn(ask)).collect();
+            let answers = asked.into_iter().map(|thread| thread.join().unwrap());
+            answers.filter(|&status| status == 503).count()
+        });
+        assert_eq!(shed, 0, "{name}");
+    }
+}
+
+/// The names and labels of every series.
+fn series(text: &str) -> Vec<String> {
+    let mut all: Vec<_> = samples(text).map(|(series, _)| series.to_owned()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn b175_what_a_client_says_is_no_label_and_makes_no_series() {
+    let engine = Engine::start("", "", &[ready()], "");
+    let hostile = |n: usize| {
+        [
+            format!("GET /a%0Ab\\\"}}{n} HTTP/1.1\r\nHost: a.test\r\n\r\n"),
+            format!("GET /{n} HTTP/1.1\r\nHost: h{n}.test\r\n\r\n"),
+            format!("FOO{n} / HTTP/1.1\r\nHost: a.test\r\n\r\n"),
+            format!("GET / HTTP/1.1\r\nHost: x\\\"y{n}\r\n\r\n"),
+            format!(
+                "GET / HTTP/1.1\r\nHost: a.test\r\nx-evenkeel-attempt: {n}\r\nX-{n}: \"\\\r\n\r\n"
+            ),
+        ]
+    };
+    let send = |n: usize| {
+        for request in hostile(n) {
+            let mut client = connect(engine.address);
+            client.write_all(request.as_bytes()).unwrap();
+            assert!(read_head(&mut client).is_some(), "{request}");
+        }
+    };
+    send(0);
+    let mut scrape = Scrape::new(engine.admin);
+    let before = series(&scrape.text());
+    (1..=600).for_each(send);
+    let text = scrape.text();
+    assert_eq!(series(&text), before);
+    assert!(!text.contains("FOO") && !text.contains(".test") && !text.contains("%0A"));
+    assert_eq!(sum(&text, "evenkeel_requests_total", &[]), 601.0 * 5.0);
+}
+
+#[test]
+fn b175_a_name_that_would_need_escapes_is_no_name() {
+    let folder = Folder::new();
+    for name in ["a\\\"b", "a\\\\b", "a\\nb", "a b", "\\u00e9", ""] {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"{name}\"\nendpoints = [\"127.0.0.1:1\"]\n"
+        );
+        let file = folder.file("evenkeel.toml", &text);
+        let mut check = Command::new(binary("evenkeel"));
+        let (code, error) = run_to_end(check.args(["check", "--config"]).arg(file));
+        assert_eq!(code, Some(2), "{name}: {error}");
+        assert!(error.contains("name"), "{name}: {error}");
+    }
+}
+
+// ---- Faults ----
+
+/// An origin in a process of its own.
+struct Process {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    address: SocketAddr,
+}
+
+impl Process {
+    /// It answers every request with these bytes, whatever they are.
+    fn start(answer: &str) -> Process {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_partial-origin"))
+            .arg(answer)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines.next().unwrap().unwrap().parse().unwrap();
+        Process {
+            child,
+            lines,
+            address,
+        }
+    }
+
+    /// Kills it when it has answered once more.
+    fn kill_after_an_answer(&mut self) {
+        assert_eq!(self.lines.next().unwrap().unwrap(), "answered");
+        self.kill();
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[test]
+fn an_origin_that_is_killed_costs_the_requests_it_had_and_no_more() {
+    for (answer, seen, outcome) in [
+        ("", "HTTP/1.1 502 ", "upstream-reset"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Le",
+            "HTTP/1.1 502 ",
+            "upstream-reset",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart",
+            "HTTP/1.1 200 ",
+            "upstream-reset",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+            "HTTP/1.1 200 ",
+            "upstream-reset",
+        ),
+    ] {
+        let mut process = Process::start(answer);
+        let engine = Engine::start("", "", &[process.address], NO_EJECTION);
+        let mut client = connect(engine.address);
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        process.kill_after_an_answer();
+        let answer = read_all(&mut client);
+        assert!(answer.starts_with(seen), "{answer}");
+        assert!(!answer.ends_with("0\r\n\r\n"), "cut, not ended: {answer}");
+        assert_eq!(engine.outcomes(outcome), 1.0);
+        engine.until_idle();
+        // Nobody listens any more: that is another outcome.
+        assert_eq!(status(&get(engine.address, "/")), 502);
+        assert_eq!(engine.outcomes("upstream-connect"), 1.0);
+    }
+}
+
+#[test]
+fn an_origin_that_is_killed_between_two_requests_is_missed_by_neither() {
+    let mut process = Process::start("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let engine = Engine::start(
+        "",
+        "",
+        &[process.address, ready()],
+        "balance = \"round-robin\"",
+    );
+    for _ in 0..4 {
+        assert_eq!(status(&get(engine.address, "/")), 200);
+    }
+    process.kill();
+    until("its connection has left the pool", || {
+        let state = get(engine.admin, "/state");
+        state.matches("\"idle_connections\": 1").count() >= 1
+            && state.matches("\"idle_connections\": 2").count() == 0
+    });
+    let answers: Vec<u16> = (0..20)
+        .map(|_| status(&post(engine.address, "/")))
+        .collect();
+    // One of the two refuses connections until it is ejected: five failures, never a lost reset.
+    assert_eq!(
+        answers.iter().filter(|&&s| s == 502).count(),
+        5,
+        "{answers:?}"
+    );
+    assert_eq!(engine.outcomes("upstream-connect"), 5.0);
+    assert_eq!(engine.outcomes("upstream-reset"), 0.0);
+}
+
+#[test]
+fn a_client_that_goes_in_the_middle_takes_the_origin_s_connection_with_it() {
+    let alive = Alive::default();
+    let book = alive.clone();
+    let endpoint = origin(move |mut stream, _| {
+        let _leave = book.enter();
+        match read_head(&mut stream) {
+            Some(head) if head.starts_with("GET") => {
+                let _ = stream.write_all(head_of(LONG).as_bytes());
+                let _ = stream.write_all(&vec![b'x'; LONG]);
+            }
+            _ => {}
+        }
+        drain(&mut stream);
+    });
+    // Long times: what is seen here is no timeout.
+    let engine = Engine::run(&config(
+        endpoint,
+        "body_timeout = \"60s\"",
+        "timeout = \"60s\"",
+        NO_EJECTION,
+    ));
+    for by_reset in [false, true] {
+        for request in [GET.to_vec(), upload(LONG)] {
+            let mut client = connect(engine.address);
+            client.write_all(&request).unwrap();
+            if request.starts_with(b"GET") {
+                read_head(&mut client).expect("an answer");
+            } else {
+                client.write_all(&vec![b'x'; MIB]).unwrap();
+            }
+            until("it is under way", || alive.count() == 1);
+            if by_reset {
+                reset_on_close(&client);
+            }
+            drop(client);
+            until("the origin's connection ends", || alive.count() == 0);
+            engine.until_idle();
+        }
+    }
+    assert_eq!(engine.outcomes("client-gone"), 4.0);
+    assert_eq!(engine.metric("evenkeel_connections", &[]), 0.0);
+}
+
+#[test]
+fn a_thousand_readers_that_hardly_read_cost_a_bounded_memory() {
+    const READERS: usize = 1000;
+    // The shard's receive buffers, 8 MiB, what the engine has anyway, and its futures. The readers' bodies together are 64 GiB.
+    const MOST_KIB: u64 = 64 * 1024;
+    let endpoint = origin(|mut stream, _| {
+        // The kernel's own memory is not what this is about.
+        SockRef::from(&stream).set_send_buffer_size(65536).unwrap();
+        let block = vec![b'x'; MIB];
+        while let Some(head) = read_head(&mut stream) {
+            if head.starts_with("GET /small") {
+                let _ = stream.write_all(OK);
+                continue;
+            }
+            let _ = stream.write_all(head_of(LONG).as_bytes());
+            if (0..LONG / MIB).any(|_| stream.write_all(&block).is_err()) {
+                return;
+            }
+        }
+    });
+    let engine = Engine::run(&config(
+        endpoint,
+        "body_timeout = \"60s\"",
+        "timeout = \"60s\"",
+        "pool.connect_timeout = \"60s\"",
+    ));
+    let mut readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            socket.set_tcp_mss(536).unwrap();
+            socket.connect(&engine.address.into()).unwrap();
+            let mut stream = TcpStream::from(socket);
+            stream.set_nonblocking(true).unwrap();
+            stream.write_all(GET).unwrap();
+            stream
+        })
+        .collect();
+    until("all are connected", || {
+        engine.metric("evenkeel_connections", &[]) == READERS as f64
+    });
+    // A little now and then, for long enough to fill whatever there is to fill.
+    let begun = Instant::now();
+    let mut some = [0; 1024];
+    while begun.elapsed() < Duration::from_secs(2) {
+        for reader in &mut readers {
+            let _ = reader.read(&mut some);
+        }
+        let resident = engine.resident_kib();
+        assert!(resident < MOST_KIB, "{resident} KiB");
+    }
+    drop(readers);
+    engine.until_idle();
+    assert_eq!(status(&get(engine.address, "/small")), 200);
+}
+
+#[test]
+fn more_requests_in_flight_than_the_shard_has_receive_buffers_are_all_answered() {
+    const CLIENTS: usize = 1500;
+    let gate = Gate::default();
+    let held = gate.clone();
+    let endpoint = origin(move |mut stream, _| {
+        while read_head(&mut stream).is_some() {
+            held.wait();
+            let _ = stream.write_all(OK);
+        }
+    });
+    let more = "pool.connect_timeout = \"60s\"";
+    let engine = Engine::run(&config(endpoint, "", "timeout = \"60s\"", more));
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = connect(engine.address);
+            client.write_all(GET).unwrap();
+            client
+        })
+        .collect();
+    let mut scrape = Scrape::new(engine.admin);
+    until("all are under way", || {
+        scrape.sum("evenkeel_endpoint_inflight", &[]) == CLIENTS as f64
+    });
+    gate.open();
+    for client in &mut clients {
+        let head = read_head(client).expect("an answer");
+        assert_eq!(status(&head), 200, "{head}");
     }
 }

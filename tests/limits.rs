@@ -31,7 +31,7 @@ fn assert_ends(command: &mut Command, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn io_uring_refused_names_the_setting_and_the_seccomp_profile() {
+fn b157_io_uring_refused_names_the_setting_and_the_seccomp_profile() {
     let folder = Folder::new();
     let (refuse, config) = (
         refuse(&folder),
@@ -93,7 +93,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn memlock_too_low_names_the_limit_and_what_is_enough_serves() {
+fn b156_memlock_too_low_names_the_limit_and_what_is_enough_serves() {
     for tool in ["prlimit", "setpriv"] {
         if Command::new(tool).arg("--version").output().is_err() {
             println!("SKIPPED: {tool} is missing: install the package util-linux");

@@ -447,3 +447,176 @@ fn a_second_exclusive_listener_is_refused_and_a_shared_one_is_not() {
     let address = local_address(&shared).unwrap();
     assert!(bind(address, 1, Sharing::ReusePort).is_ok());
 }
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// An address that answers no SYN, for its queue is full. Keep what comes with it.
+fn black_hole() -> (SocketAddr, (socket2::Socket, Vec<StdStream>)) {
+    use socket2::{Domain, Socket, Type};
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&loopback().into()).unwrap();
+    listener.listen(1).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let patience = std::time::Duration::from_millis(200);
+    let mut queued = Vec::new();
+    while let Ok(stream) = StdStream::connect_timeout(&address, patience) {
+        queued.push(stream);
+    }
+    (address, (listener, queued))
+}
+
+/// Everything that was dropped has closed.
+async fn settle(sockets: usize) {
+    let until = now() + Duration::from_secs(20);
+    while driver_stats().sockets > sockets {
+        assert!(now() < until, "{} sockets", driver_stats().sockets);
+        sleep_until(now() + Duration::from_millis(1)).await;
+    }
+}
+
+/// Runs in a process of its own: the other tests open and close descriptors meanwhile.
+fn alone(test: &str) -> bool {
+    const INSIDE: &str = "EVENKEEL_TEST_ALONE";
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+    false
+}
+
+#[test]
+fn b161_what_is_cancelled_closes_its_descriptor() {
+    if !alone("b161_what_is_cancelled_closes_its_descriptor") {
+        return;
+    }
+    const ROUNDS: usize = 500;
+    let (hole, _queue) = black_hole();
+    let listener = bind(loopback(), 1024, Sharing::Exclusive).unwrap();
+    let address = local_address(&listener).unwrap();
+    let (before, after) = on_shard(move || async move {
+        let listener = TcpListener::new(listener);
+        let soon = |us: u64| now() + Duration::from_micros(us);
+        let before = descriptors();
+        for round in 0..ROUNDS as u64 {
+            // Cancelled before, around and after the moment at which each would have ended.
+            let wait = round % 50 * 10;
+            assert!(TcpStream::connect(hole, soon(wait)).await.is_err());
+            let client = TcpStream::connect(address, soon(wait)).await;
+            let accepted = timeout_at(soon(wait), listener.accept()).await;
+            if let Ok(Ok(stream)) = &accepted {
+                let _ = timeout_at(soon(wait), stream.recv()).await;
+            }
+            drop((client, accepted));
+        }
+        // What was accepted for nobody is still there to be taken.
+        while timeout_at(soon(50_000), listener.accept()).await.is_ok() {}
+        settle(1).await;
+        // The close itself may still be on its way through the ring.
+        let until = now() + Duration::from_secs(20);
+        while descriptors() > before && now() < until {
+            sleep_until(soon(1000)).await;
+        }
+        (before, descriptors())
+    });
+    assert_eq!(after, before);
+}
+
+#[test]
+fn b161_a_dropped_listener_leaves_no_client_hanging() {
+    const ROUNDS: usize = 200;
+    let (tell, told) = mpsc::channel::<SocketAddr>();
+    // Connects at the moment at which nobody accepts any more: an end or a refusal, not a hang.
+    let clients = std::thread::spawn(move || {
+        let ended = |address: SocketAddr| {
+            let Ok(mut stream) = StdStream::connect(address) else {
+                return true;
+            };
+            let patience = std::time::Duration::from_secs(20);
+            stream.set_read_timeout(Some(patience)).unwrap();
+            match stream.read(&mut [0]) {
+                Ok(n) => n == 0,
+                Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+            }
+        };
+        told.iter().filter(|&address| ended(address)).count()
+    });
+    on_shard(move || async move {
+        let mut last = None;
+        for round in 0..ROUNDS as u64 {
+            let socket = bind(loopback(), 16, Sharing::Exclusive).unwrap();
+            let address = local_address(&socket).unwrap();
+            last = Some(address);
+            let listener = TcpListener::new(socket);
+            let _ = timeout_at(now(), listener.accept()).await;
+            tell.send(address).unwrap();
+            sleep_until(now() + Duration::from_micros(round % 40 * 5)).await;
+            drop(listener);
+        }
+        settle(0).await;
+        // The last close is carried out in a later turn.
+        let until = now() + Duration::from_secs(20);
+        while last.is_some_and(|address| StdStream::connect(address).is_ok()) && now() < until {
+            sleep_until(now() + Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(clients.join().unwrap(), ROUNDS);
+}
+
+#[test]
+fn b164_the_timer_of_an_abandoned_read_does_not_end_the_next() {
+    let listener = StdListener::bind(loopback()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::channel::<&[u8]>();
+    let writer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for bytes in told {
+            stream.write_all(bytes).unwrap();
+        }
+    });
+    on_shard(move || async move {
+        let ms = Duration::from_millis;
+        let stream = TcpStream::connect(address, now() + ms(5000)).await.unwrap();
+        let begun = now();
+        // Polled once, then dropped with its timer, which would have fired at 200 ms.
+        let mut abandoned = Box::pin(timeout_at(begun + ms(200), stream.recv()));
+        std::future::poll_fn(|cx| {
+            assert!(abandoned.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(abandoned);
+        // Nobody reads: what comes now is not lost.
+        tell.send(b"first,").unwrap();
+        sleep_until(begun + ms(150)).await;
+        let mut got = Vec::new();
+        let until = begun + ms(10_000);
+        while got.len() < b"first,".len() {
+            let chunk = timeout_at(until, stream.recv()).await.unwrap().unwrap();
+            got.extend_from_slice(&chunk.unwrap());
+        }
+        // This read is pending while the abandoned timer's time comes and goes.
+        let sender = tell.clone();
+        spawn_local(async move {
+            sleep_until(begun + ms(400)).await;
+            sender.send(b"second").unwrap();
+        });
+        while got.len() < b"first,second".len() {
+            let chunk = timeout_at(until, stream.recv()).await.unwrap().unwrap();
+            got.extend_from_slice(&chunk.unwrap());
+        }
+        assert_eq!(got, b"first,second");
+        assert!(now() >= begun + ms(400));
+    });
+    writer.join().unwrap();
+}
