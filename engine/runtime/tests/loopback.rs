@@ -36,6 +36,9 @@ on_every_backend! {
     connecting_to_a_closed_port_is_an_error_at_once,
     a_reset_is_seen_by_a_task_that_waits_for_nothing_else,
     a_watch_that_begins_while_a_receive_is_cancelled_sees_what_comes,
+    b161_what_is_cancelled_closes_its_descriptor,
+    b161_a_dropped_listener_leaves_no_client_hanging,
+    b164_the_timer_of_an_abandoned_read_does_not_end_the_next,
     a_panic_ends_its_own_task_only,
     messages_cross_threads_and_a_full_mailbox_refuses,
     exhausted_head_buffers_delay_but_lose_nothing,
@@ -495,16 +498,19 @@ fn alone(test: &str) -> bool {
     false
 }
 
-#[test]
-fn b161_what_is_cancelled_closes_its_descriptor() {
-    if !alone("b161_what_is_cancelled_closes_its_descriptor") {
+fn b161_what_is_cancelled_closes_its_descriptor(backend: Backend) {
+    let test = format!(
+        "{}::b161_what_is_cancelled_closes_its_descriptor",
+        backend.name()
+    );
+    if !alone(&test) {
         return;
     }
     const ROUNDS: usize = 500;
     let (hole, _queue) = black_hole();
     let listener = bind(loopback(), 1024, Sharing::Exclusive).unwrap();
     let address = local_address(&listener).unwrap();
-    let (before, after) = on_shard(move || async move {
+    let (before, after) = on_shard(backend, move || async move {
         let listener = TcpListener::new(listener);
         let soon = |us: u64| now() + Duration::from_micros(us);
         let before = descriptors();
@@ -532,8 +538,7 @@ fn b161_what_is_cancelled_closes_its_descriptor() {
     assert_eq!(after, before);
 }
 
-#[test]
-fn b161_a_dropped_listener_leaves_no_client_hanging() {
+fn b161_a_dropped_listener_leaves_no_client_hanging(backend: Backend) {
     const ROUNDS: usize = 200;
     let (tell, told) = mpsc::channel::<SocketAddr>();
     // Connects at the moment at which nobody accepts any more: an end or a refusal, not a hang.
@@ -553,7 +558,7 @@ fn b161_a_dropped_listener_leaves_no_client_hanging() {
         };
         told.iter().filter(|&address| ended(address)).count()
     });
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let mut last = None;
         for round in 0..ROUNDS as u64 {
             let socket = bind(loopback(), 16, Sharing::Exclusive).unwrap();
@@ -575,8 +580,7 @@ fn b161_a_dropped_listener_leaves_no_client_hanging() {
     assert_eq!(clients.join().unwrap(), ROUNDS);
 }
 
-#[test]
-fn b164_the_timer_of_an_abandoned_read_does_not_end_the_next() {
+fn b164_the_timer_of_an_abandoned_read_does_not_end_the_next(backend: Backend) {
     let listener = StdListener::bind(loopback()).unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = mpsc::channel::<&[u8]>();
@@ -586,7 +590,7 @@ fn b164_the_timer_of_an_abandoned_read_does_not_end_the_next() {
             stream.write_all(bytes).unwrap();
         }
     });
-    on_shard(move || async move {
+    on_shard(backend, move || async move {
         let ms = Duration::from_millis;
         let stream = TcpStream::connect(address, now() + ms(5000)).await.unwrap();
         let begun = now();
