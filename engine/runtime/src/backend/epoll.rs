@@ -150,6 +150,9 @@ impl Poller {
                     op,
                     started: false,
                 });
+                // At once, as the ring does in order: what follows may be the close.
+                self.try_output(socket);
+                return;
             }
         }
         self.queue(socket);
