@@ -7,10 +7,11 @@
 mod epoll;
 mod uring;
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
 
 use evenkeel_base::{Duration, Instant};
+use socket2::SockRef;
 
 use crate::buffers::Group;
 use crate::error::StartError;
@@ -158,6 +159,14 @@ impl Io {
             Io::Epoll(poller) => poller.watch_bell(user_data, fd)?,
         }
         Ok(())
+    }
+
+    /// The ring waits only on a listener that blocks, epoll needs one that does not.
+    pub(crate) fn prepare_listener(&self, fd: RawFd) {
+        // SAFETY: the caller owns the descriptor for the time of this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        // Never refused for a socket.
+        let _ = SockRef::from(&fd).set_nonblocking(matches!(self, Io::Epoll(_)));
     }
 
     pub(crate) fn submit(&mut self, user_data: u64, op: Op) {

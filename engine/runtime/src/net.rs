@@ -83,10 +83,34 @@ impl TcpListener {
     /// Those of accept(2); after "too many open files" wait before the next call: accepting stays
     /// stopped until then.
     pub async fn accept(&self) -> io::Result<TcpStream> {
-        let key = poll_fn(|cx| self.inner.driver.borrow_mut().poll_accept(self.key, cx)).await?;
-        Ok(TcpStream {
-            key,
-            inner: Rc::clone(&self.inner),
+        poll_fn(|cx| self.poll_next(cx))
+            .await
+            .unwrap_or_else(|| Err(io::Error::other("the listener has been stopped")))
+    }
+
+    /// Stops accepting. A connection that has been accepted by then comes out of
+    /// [`TcpListener::accepted`]; dropping the listener would close it.
+    pub fn stop(&self) {
+        self.inner.driver.borrow_mut().stop_listening(self.key);
+    }
+
+    /// After [`TcpListener::stop`]: the next connection that had been accepted; `None` behind the last.
+    ///
+    /// # Errors
+    /// As [`TcpListener::accept`].
+    pub async fn accepted(&self) -> Option<io::Result<TcpStream>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
+        let polled = self.inner.driver.borrow_mut().poll_accept(self.key, cx);
+        polled.map(|next| {
+            next.map(|accepted| {
+                accepted.map(|key| TcpStream {
+                    key,
+                    inner: Rc::clone(&self.inner),
+                })
+            })
         })
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Connecting {
 #[derive(Default)]
 pub(crate) struct Accepting {
     pub(crate) armed: bool,
+    /// No more than what has been accepted already.
+    pub(crate) stopping: bool,
     pub(crate) sockets: VecDeque<RawFd>,
     pub(crate) error: Option<i32>,
 }

@@ -39,6 +39,7 @@ on_every_backend! {
     b161_what_is_cancelled_closes_its_descriptor,
     b161_a_dropped_listener_leaves_no_client_hanging,
     b164_the_timer_of_an_abandoned_read_does_not_end_the_next,
+    a_stopped_listener_hands_out_what_it_had_accepted,
     a_panic_ends_its_own_task_only,
     messages_cross_threads_and_a_full_mailbox_refuses,
     exhausted_head_buffers_delay_but_lose_nothing,
@@ -301,6 +302,46 @@ fn a_watch_that_begins_while_a_receive_is_cancelled_sees_what_comes(backend: Bac
     });
     assert!(seen);
     peer.join().unwrap();
+}
+
+fn a_stopped_listener_hands_out_what_it_had_accepted(backend: Backend) {
+    // Two listeners share one queue, as two processes do while one hands over to the other.
+    const TIMES: usize = 300;
+    let socket = bind(loopback(), 1024, Sharing::Exclusive).unwrap();
+    let address = local_address(&socket).unwrap();
+    let clients = [(); 4].map(|()| {
+        std::thread::spawn(move || {
+            let greeted = |_: &usize| {
+                let mut stream = StdStream::connect(address).unwrap();
+                let mut got = Vec::new();
+                stream.read_to_end(&mut got).unwrap();
+                got == b"hello"
+            };
+            (0..TIMES).filter(greeted).count()
+        })
+    });
+    on_shard(backend, move || async move {
+        let mut served = 0;
+        while served < 4 * TIMES {
+            let listener = TcpListener::new(socket.try_clone().unwrap());
+            let until = now() + Duration::from_micros(300);
+            let mut streams = Vec::new();
+            while let Ok(stream) = timeout_at(until, listener.accept()).await {
+                streams.push(stream.unwrap());
+            }
+            listener.stop();
+            while let Some(stream) = listener.accepted().await {
+                streams.push(stream.unwrap());
+            }
+            for stream in streams {
+                stream.send(Piece::from(&b"hello"[..])).await.unwrap();
+                served += 1;
+            }
+        }
+    });
+    for client in clients {
+        assert_eq!(client.join().unwrap(), TIMES);
+    }
 }
 
 fn a_panic_ends_its_own_task_only(backend: Backend) {

@@ -42,6 +42,8 @@ pub(crate) struct Poller {
 #[derive(Default)]
 struct Socket {
     registered: bool,
+    /// A listener: another process may hold the same socket.
+    listens: bool,
     readable: bool,
     /// The other side has ended or the connection has failed: a short read is not the last.
     ended: bool,
@@ -138,9 +140,7 @@ impl Poller {
         match op {
             Op::ReceiveMulti { .. } | Op::Receive { .. } | Op::AcceptMulti { .. } => {
                 debug_assert!(known.input.is_none(), "one receive or accept at a time");
-                if let (Op::AcceptMulti { fd }, false) = (op, known.registered) {
-                    set_nonblocking(fd);
-                }
+                known.listens |= matches!(op, Op::AcceptMulti { .. });
                 known.input = Some(Input { user_data, op });
             }
             Op::Send { .. } | Op::SendMessage { .. } | Op::Connect { .. } => {
@@ -180,13 +180,21 @@ impl Poller {
     pub(crate) fn close(&mut self, socket: u32, fd: RawFd) {
         if let Some(known) = self.sockets.get_mut(socket as usize) {
             debug_assert!(known.input.is_none() && known.output.is_none());
+            if known.registered && known.listens {
+                // SAFETY: takes no pointers; the set forgets a socket by itself only with its last
+                // descriptor, wherever that is.
+                unsafe {
+                    let epoll = self.epoll.as_raw_fd();
+                    libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+                }
+            }
             // A place among the ready ones stays and finds nothing to do.
             *known = Socket {
                 queued: known.queued,
                 ..Socket::default()
             };
         }
-        // SAFETY: the driver gives its descriptor away here, once. The poll set forgets it by itself.
+        // SAFETY: the driver gives its descriptor away here, once. The poll set forgets a connection.
         unsafe {
             libc::close(fd);
         }

@@ -1,7 +1,7 @@
 //! Opening: connections out and connections in.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use super::{Driver, Kind, close_now};
@@ -61,25 +61,44 @@ impl Driver {
     }
 
     pub(crate) fn start_listening(&mut self, fd: OwnedFd) -> SlotKey {
+        // The socket may have served another backend, in another process.
+        self.io.prepare_listener(fd.as_raw_fd());
         let key = self.insert(fd);
         self.slot(key).accept = Some(Box::default());
         key
     }
 
-    /// The next accepted socket, already a slot of its own.
+    /// Stops accepting: what has been accepted by then is still handed out.
+    pub(crate) fn stop_listening(&mut self, key: SlotKey) {
+        let accepting = self.slot(key).accept.as_mut().expect("a listener's slot");
+        let cancel = accepting.armed && !accepting.stopping;
+        accepting.stopping = true;
+        if cancel {
+            self.cancel(Kind::Accept, key);
+        }
+    }
+
+    /// The next accepted socket, already a slot of its own; `None` when accepting has stopped.
     pub(crate) fn poll_accept(
         &mut self,
         key: SlotKey,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<SlotKey>> {
+    ) -> Poll<Option<io::Result<SlotKey>>> {
         let slot = self.slot(key);
         let fd = slot.fd;
         let accepting = slot.accept.as_mut().expect("a listener's slot");
         if let Some(accepted) = accepting.sockets.pop_front() {
-            return Poll::Ready(Ok(self.insert_raw(accepted)));
+            return Poll::Ready(Some(Ok(self.insert_raw(accepted))));
         }
         if let Some(errno) = accepting.error.take() {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+            return Poll::Ready(Some(Err(io::Error::from_raw_os_error(errno))));
+        }
+        if accepting.stopping {
+            if !accepting.armed {
+                return Poll::Ready(None);
+            }
+            remember(&mut slot.read_waker, cx.waker());
+            return Poll::Pending;
         }
         let armed = std::mem::replace(&mut accepting.armed, true);
         remember(&mut slot.read_waker, cx.waker());
