@@ -1,13 +1,13 @@
 //! Another configuration without a restart: all of it or nothing, and no request notices.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 
 use evenkeel_tests::{
-    Engine, Ledger, ask, connect, get, header, ledger, origin, read_head, statuses, until,
+    Ended, Engine, Ledger, Load, ask, connect, each_arrived_once, get, header, ledger, origin,
+    read_head, statuses, until,
 };
 use serde_json::Value;
 
@@ -310,39 +310,6 @@ fn post_needs_the_token_and_a_page_of_this_process() {
     assert_eq!(engine.wait().code(), Some(0));
 }
 
-/// A client that sends requests, each with a number of its own, until all have been sent; the numbers
-/// that were answered otherwise than with 200.
-fn send_all(address: SocketAddr, next: &AtomicU64, most: u64) -> Vec<u64> {
-    let mut failed = Vec::new();
-    let mut stream = BufReader::new(connect(address));
-    let mut body = Vec::new();
-    loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= most {
-            return failed;
-        }
-        let request = if number.is_multiple_of(2) {
-            format!("GET /{number} HTTP/1.1\r\nHost: a.test\r\n\r\n")
-        } else {
-            format!("POST /{number} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n\r\nhello")
-        };
-        stream.get_mut().write_all(request.as_bytes()).unwrap();
-        let Some(head) = read_head(&mut stream) else {
-            failed.push(number);
-            stream = BufReader::new(connect(address));
-            continue;
-        };
-        body.resize(header(&head, "content-length").unwrap().parse().unwrap(), 0);
-        stream.read_exact(&mut body).unwrap();
-        if !head.starts_with("HTTP/1.1 200 ") || body != format!("/{number}").as_bytes() {
-            failed.push(number);
-        }
-        if header(&head, "connection") == Some("close") {
-            stream = BufReader::new(connect(address));
-        }
-    }
-}
-
 #[test]
 fn ten_reloads_under_load_fail_and_double_nothing() {
     const REQUESTS: u64 = 50_000;
@@ -353,27 +320,12 @@ fn ten_reloads_under_load_fail_and_double_nothing() {
         config("", &[b], "balance = \"p2c\""),
     ];
     let engine = Engine::run(&texts[0]);
-    let next = Arc::new(AtomicU64::new(0));
-    let address = engine.address;
-    let clients = [(); 8].map(|()| {
-        let next = Arc::clone(&next);
-        thread::spawn(move || send_all(address, &next, REQUESTS))
-    });
+    let load = Load::start(engine.address, 8, REQUESTS);
     for round in 1..=10 {
-        until("the next tenth is sent", || {
-            next.load(Ordering::Relaxed) >= REQUESTS * round / 11
-        });
+        load.until_sent(REQUESTS * round / 11);
         reload(&engine, &texts[round as usize % 3]);
     }
-    for client in clients {
-        assert_eq!(client.join().unwrap(), [0; 0]);
-    }
+    assert_eq!(load.end(), Ended::default());
     drop(engine);
-    let mut arrived: Vec<u64> = [at_a.close(), at_b.close()]
-        .concat()
-        .iter()
-        .map(|arrived| arrived.target()[1..].parse().unwrap())
-        .collect();
-    arrived.sort_unstable();
-    assert!(arrived.iter().copied().eq(0..REQUESTS), "each of them once");
+    each_arrived_once(&[at_a.close(), at_b.close()].concat(), REQUESTS);
 }

@@ -1,14 +1,15 @@
 //! The admin listener: a loop of its own, so that a slow scrape never holds a data shard up.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use evenkeel_base::Duration;
 use evenkeel_http1::encode::{OwnResponse, own_response};
 use evenkeel_http1::{Headers, Limits, Method, Parsed, RequestHead, Version, parse_request};
 use evenkeel_runtime::{
-    GroupConfig, Sender, Shard, ShardConfig, Sharing, TcpListener, TcpStream, bind, buffer,
-    local_address, mailbox, now, spawn_local, timeout_at,
+    GroupConfig, Sender, Shard, ShardConfig, TcpListener, TcpStream, buffer, mailbox, now,
+    spawn_local, timeout_at,
 };
 
 use crate::exposition;
@@ -29,14 +30,7 @@ pub(crate) struct Admin {
     _stop: Sender<()>,
 }
 
-pub(crate) fn start(
-    address: SocketAddr,
-    mut source: Source,
-) -> Result<(Admin, SocketAddr), ServeError> {
-    let failed = |error| ServeError::Bind { address, error };
-    let socket = bind(address, 64, Sharing::Exclusive).map_err(failed)?;
-    let address = local_address(&socket).map_err(failed)?;
-    source.admin = address;
+pub(crate) fn start(socket: OwnedFd, source: Source) -> Result<Admin, ServeError> {
     let (stop, mut stopped) = mailbox::<()>(1);
     let config = ShardConfig {
         name: "admin".into(),
@@ -55,7 +49,7 @@ pub(crate) fn start(
         spawn_local(accept(TcpListener::new(socket), Rc::new(source)));
         let _ = stopped.recv().await;
     })?;
-    Ok((Admin { _stop: stop }, address))
+    Ok(Admin { _stop: stop })
 }
 
 async fn accept(listener: TcpListener, source: Rc<Source>) {

@@ -1,7 +1,7 @@
 //! Downstream connections: accepted, idle, busy, closed.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -25,28 +25,62 @@ const LINGER: Duration = Duration::from_secs(10);
 const LINGER_QUIET: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 20;
 
-/// Accepts connections until the listener leaves, then takes what is queued, and closes.
+/// A connection that was accepted while its listener left may send its first request for this long.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// Accepts connections until the listener leaves, then takes what is queued, and closes. What another
+/// process is to take stays in the queue.
 pub(crate) async fn listen(shard: Rc<ShardState>, socket: TcpListener, listener: Rc<Listener>) {
+    let _listening = Listening::new(&shard);
     let pool = Rc::new(Phases::new(serve));
     let mut leaves = pin!(listener.left.wait());
     loop {
         let accepted = {
             let mut accept = pin!(socket.accept());
-            poll_fn(|cx| match accept.as_mut().poll(cx) {
-                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                Poll::Pending if listener.is_leaving() => Poll::Ready(None),
-                Poll::Pending => leaves.as_mut().poll(cx).map(|()| None),
+            poll_fn(|cx| {
+                if listener.is_handed_over() {
+                    return Poll::Ready(None);
+                }
+                match accept.as_mut().poll(cx) {
+                    Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+                    Poll::Pending if listener.is_leaving() => Poll::Ready(None),
+                    Poll::Pending => leaves.as_mut().poll(cx).map(|()| None),
+                }
             })
             .await
         };
         match accepted {
-            None => return,
+            None => break,
             Some(Ok(stream)) => start(&shard, stream, &listener, &pool),
             Some(Err(_)) => {
                 add(&shard.metrics.accept_errors, 1);
                 sleep_until(now() + ACCEPT_PAUSE).await;
             }
         }
+    }
+    socket.stop();
+    while let Some(accepted) = socket.accepted().await {
+        match accepted {
+            Ok(stream) => start(&shard, stream, &listener, &pool),
+            Err(_) => add(&shard.metrics.accept_errors, 1),
+        }
+    }
+}
+
+/// Counts a socket as long as it is accepted from.
+struct Listening(Rc<ShardState>);
+
+impl Listening {
+    fn new(shard: &Rc<ShardState>) -> Listening {
+        shard.listening.set(shard.listening.get() + 1);
+        Listening(Rc::clone(shard))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.listening.set(self.0.listening.get() - 1);
+        self.0.ended.notify_all();
     }
 }
 
@@ -83,16 +117,18 @@ async fn connection<M, F>(
 {
     let shard = &alive.0;
     let mut waiting = None;
+    let mut nth = Nth::First;
     loop {
         let first = match waiting.take() {
             Some(chunk) => chunk,
-            None => match next_request(&stream, &listener).await {
+            None => match next_request(&stream, &listener, nth).await {
                 Next::Request(chunk) => chunk,
                 Next::Gone => return,
                 // A request may be on its way: its client is to see an end and not a reset.
                 Next::Enough => return linger(&stream).await,
             },
         };
+        nth = Nth::Later;
         let shard = Rc::clone(shard);
         match phases
             .run(Turn {
@@ -120,22 +156,36 @@ enum Next {
     Enough,
 }
 
-async fn next_request(stream: &TcpStream, listener: &Listener) -> Next {
+/// Which request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nth {
+    First,
+    Later,
+}
+
+async fn next_request(stream: &TcpStream, listener: &Listener, turn: Nth) -> Next {
     let idle_until = turn_now() + listener.settings().idle_timeout;
     let mut idle = pin!(sleep_until(idle_until));
     let mut leaves = pin!(listener.left.wait());
+    let mut grace = None;
     poll_fn(|cx| {
         if let Poll::Ready(received) = stream.poll_recv(cx) {
             let chunk = received.ok().flatten();
             return Poll::Ready(chunk.map_or(Next::Gone, Next::Request));
         }
-        if listener.is_leaving() {
+        let leaves = listener.is_leaving() || leaves.as_mut().poll(cx).is_ready();
+        let over = match (leaves, turn) {
+            (true, Nth::First) => {
+                let grace = grace.get_or_insert_with(|| sleep_until(turn_now() + FIRST_REQUEST));
+                Pin::new(grace).poll(cx)
+            }
+            (true, Nth::Later) => Poll::Ready(()),
+            (false, _) => Poll::Pending,
+        };
+        if over.is_ready() || idle.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Next::Enough);
         }
-        match (leaves.as_mut().poll(cx), idle.as_mut().poll(cx)) {
-            (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(Next::Enough),
-        }
+        Poll::Pending
     })
     .await
 }

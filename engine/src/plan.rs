@@ -1,6 +1,7 @@
 //! What a process is to do, validated and resolved: the configuration in the shell's own terms.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use evenkeel_base::Duration;
 use evenkeel_http1::Limits;
@@ -19,6 +20,8 @@ pub struct Plan {
     pub(crate) backend: Option<Backend>,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) admin_token: String,
+    /// Where a successor takes over.
+    pub(crate) takeover: Option<PathBuf>,
     pub(crate) drain_timeout: Duration,
     /// Requests in flight in the process; zero for no cap.
     pub(crate) max_inflight: u64,
@@ -78,6 +81,10 @@ impl Plan {
             shards: cores(&config.engine.shards)?,
             admin: config.engine.admin,
             admin_token: config.engine.admin_token.clone(),
+            takeover: match config.engine.takeover.as_str() {
+                "" => None,
+                path => Some(path.into()),
+            },
             drain_timeout: config.engine.drain_timeout,
             max_inflight: config.engine.max_inflight.map_or(0, u64::from),
             listeners: config.listeners.iter().map(listener).collect(),
@@ -118,6 +125,7 @@ impl Plan {
             (self.shards != old.shards, "engine.shards"),
             (self.backend != old.backend, "engine.runtime"),
             (self.admin != old.admin, "engine.admin"),
+            (self.takeover != old.takeover, "engine.takeover"),
             (backlogs_differ, "listener.backlog"),
         ]
         .into_iter()

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +24,16 @@ use crate::downstream::listen;
 use crate::log::{self, Level};
 use crate::metrics::ShardMetrics;
 use crate::plan::{ListenerPlan, Plan};
-use crate::shard::{Listener, ShardState};
+use crate::shard::ShardState;
+use crate::sockets::{self, Bound, Hand, copies, deal};
 use crate::state::{self, Applied};
+use crate::takeover;
 use crate::version::Blueprint;
 
 /// Messages that a shard's mailbox holds.
 const MAILBOX: usize = 16;
+/// Administrators that may wait to be accepted.
+const ADMIN_BACKLOG: u32 = 64;
 
 /// Why a process could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +46,20 @@ pub enum ServeError {
         address: SocketAddr,
         error: io::Error,
     },
+    #[error("cannot take over at {path}: {error}")]
+    Takeover { path: PathBuf, error: io::Error },
     #[error(transparent)]
     Start(#[from] StartError),
     #[error("cannot watch signals: {0}")]
     Signals(io::Error),
     #[error("a shard died; see the lines above")]
     Died,
+}
+
+impl ServeError {
+    pub(crate) fn bind(address: SocketAddr, error: io::Error) -> ServeError {
+        ServeError::Bind { address, error }
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -61,6 +75,9 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// What the process asks of a shard.
 enum Command {
+    Listen(Hand),
+    /// Take nothing from the sockets any more, and say so.
+    HandOver(mpsc::Sender<()>),
     /// Stop accepting, answer what is there, end by the timeout.
     Drain(Duration),
     Reload(Reload),
@@ -71,8 +88,8 @@ struct Reload {
     blueprint: Arc<Blueprint>,
     /// For each listener its place in the version before.
     places: Arc<[Option<usize>]>,
-    /// One for each listener without a place, in order.
-    sockets: Vec<OwnedFd>,
+    /// Of the listeners without a place.
+    sockets: Hand,
     done: mpsc::Sender<()>,
 }
 
@@ -104,6 +121,14 @@ pub struct Server {
     applied: Arc<Applied>,
     /// Shards that have the latest version still before them.
     outstanding: Option<mpsc::Receiver<()>>,
+    /// Copies of the listening sockets, for a successor.
+    kept: Option<Kept>,
+}
+
+/// In the order of the listeners.
+struct Kept {
+    listeners: Vec<Vec<OwnedFd>>,
+    admin: Option<OwnedFd>,
 }
 
 /// Binds everything, starts every shard.
@@ -121,23 +146,47 @@ fn start_controlled(
     let shards = plan.shards.len();
     let backend = plan.backend.unwrap_or_else(|| best_backend(shards));
     let blueprint = Arc::new(Blueprint::first(plan.clone()));
-    let (sockets, addresses) = bind_listeners(&plan.listeners, shards)?;
+    let mut predecessor = match &plan.takeover {
+        Some(path) => takeover::ask(path).map_err(|error| refused_takeover(path, error))?,
+        None => None,
+    };
+    let bound = plan.listeners.iter().map(|listener| {
+        match predecessor.as_mut().and_then(|p| p.take(listener.bind)) {
+            Some(mut bound) => {
+                sockets::complete(&mut bound, listener.backlog, shards).map(|()| bound)
+            }
+            None => sockets::bind_listener(listener, shards),
+        }
+    });
+    let bound = bound.collect::<Result<Vec<_>, _>>()?;
+    let admin = match plan.admin {
+        Some(address) => {
+            let given = predecessor.as_mut().and_then(|p| p.admin.take());
+            Some(match given {
+                Some(socket) => socket,
+                None => bind(address, ADMIN_BACKLOG, Sharing::Exclusive)
+                    .map_err(|error| ServeError::bind(address, error))?,
+            })
+        }
+        None => None,
+    };
     let inflight = Arc::new(AtomicU64::new(0));
     let applied = Arc::new(Applied::new(&blueprint));
     let mut server = Server {
         shards: Vec::new(),
         commands: Vec::new(),
         admin: None,
-        addresses,
+        addresses: bound.iter().map(|bound| bound.address).collect(),
         admin_address: None,
         draining: Arc::default(),
         blueprint: Arc::clone(&blueprint),
         applied: Arc::clone(&applied),
         outstanding: None,
+        kept: None,
     };
     let mut metrics = Vec::new();
     let mut queries = Vec::new();
-    for (index, (&core, sockets)) in plan.shards.iter().zip(sockets).enumerate() {
+    for (index, &core) in plan.shards.iter().enumerate() {
         let shard_metrics = Arc::new(ShardMetrics::default());
         metrics.push(Arc::clone(&shard_metrics));
         let (sender, receiver) = mailbox(MAILBOX);
@@ -155,10 +204,26 @@ fn start_controlled(
             let shard = ShardState::new(&blueprint, index as u32, shard_metrics, inflight);
             // From here on the process alone holds versions.
             drop(blueprint);
-            run_shard(shard, sockets, receiver, queried).await;
+            run_shard(shard, receiver, queried).await;
         })?);
     }
-    if let Some(address) = plan.admin {
+    if let Some(path) = &plan.takeover {
+        let listeners = bound.iter().map(|bound| copies(&bound.sockets));
+        let admin = admin.as_ref().map(OwnedFd::try_clone).transpose();
+        let kept = listeners
+            .collect::<io::Result<_>>()
+            .and_then(|listeners| Ok((listeners, admin?)));
+        let (listeners, admin) = kept.map_err(|error| refused_takeover(path, error))?;
+        server.kept = Some(Kept { listeners, admin });
+        if let Some(predecessor) = predecessor {
+            // Nothing that could fail comes after this.
+            let released = predecessor.release();
+            released.map_err(|error| refused_takeover(path, error))?;
+            log::event(Level::Info, "took over from the process before", &[]);
+        }
+    }
+    if let (Some(socket), Some(address)) = (admin, plan.admin) {
+        let address = local_address(&socket).map_err(|e| ServeError::bind(address, e))?;
         let source = state::Source {
             backend,
             admin: address,
@@ -169,11 +234,21 @@ fn start_controlled(
             queries,
             control,
         };
-        let (admin, address) = admin::start(address, source)?;
-        server.admin = Some(admin);
+        server.admin = Some(admin::start(socket, source)?);
         server.admin_address = Some(address);
     }
+    let numbered = bound.into_iter().map(|bound| bound.sockets).enumerate();
+    let hands = deal(numbered.collect(), shards);
+    for (commands, hand) in server.commands.iter().zip(hands) {
+        // There is room: it is the first.
+        let _ = commands.send(Command::Listen(hand));
+    }
     Ok(server)
+}
+
+fn refused_takeover(path: &Path, error: io::Error) -> ServeError {
+    let path = path.to_owned();
+    ServeError::Takeover { path, error }
 }
 
 /// io_uring; where that is refused, epoll and one line that says why.
@@ -186,52 +261,24 @@ fn best_backend(shards: usize) -> Backend {
     backend
 }
 
-type Bound = (Vec<Vec<OwnedFd>>, Vec<SocketAddr>);
-
-/// One socket a shard and listener. A port that another process shares already is refused instead of
-/// half of its traffic being taken.
-fn bind_listeners(listeners: &[ListenerPlan], shards: usize) -> Result<Bound, ServeError> {
-    let mut sockets: Vec<Vec<OwnedFd>> = (0..shards).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
-    for listener in listeners {
-        let failed = |error| ServeError::Bind {
-            address: listener.bind,
-            error,
-        };
-        // A named port is bound alone for a moment; port zero is never one that somebody shares.
-        if listener.bind.port() != 0 {
-            drop(bind(listener.bind, 1, Sharing::Exclusive).map_err(failed)?);
-        }
-        let mut address = listener.bind;
-        for place in &mut sockets {
-            let socket = bind(address, listener.backlog, Sharing::ReusePort).map_err(failed)?;
-            address = local_address(&socket).map_err(failed)?;
-            place.push(socket);
-        }
-        addresses.push(address);
-    }
-    Ok((sockets, addresses))
-}
-
 async fn run_shard(
     shard: Rc<ShardState>,
-    sockets: Vec<OwnedFd>,
     mut commands: Receiver<Command>,
     queries: Receiver<state::Query>,
 ) {
-    for (socket, listener) in sockets.into_iter().zip(shard.listeners()) {
-        accept_on(&shard, socket, listener);
-    }
     spawn_local(state::answer_queries(Rc::clone(&shard), queries));
     let drain_timeout = loop {
         match commands.recv().await {
+            Some(Command::Listen(hand)) => accept_on(&shard, hand),
             Some(Command::Reload(reload)) => {
-                let added = shard.apply(&reload.blueprint, &reload.places);
-                for (socket, listener) in reload.sockets.into_iter().zip(added) {
-                    accept_on(&shard, socket, listener);
-                }
+                shard.apply(&reload.blueprint, &reload.places);
+                accept_on(&shard, reload.sockets);
                 // Nobody listens when the process has given up waiting.
                 let _ = reload.done.send(());
+            }
+            Some(Command::HandOver(done)) => {
+                shard.hand_over().await;
+                let _ = done.send(());
             }
             Some(Command::Drain(timeout)) => break timeout,
             None => break Duration::ZERO,
@@ -252,8 +299,13 @@ async fn run_shard(
     }
 }
 
-fn accept_on(shard: &Rc<ShardState>, socket: OwnedFd, listener: Rc<Listener>) {
-    spawn_local(listen(Rc::clone(shard), TcpListener::new(socket), listener));
+fn accept_on(shard: &Rc<ShardState>, hand: Hand) {
+    let listeners = shard.listeners();
+    for (listener, socket) in hand {
+        let listener = Rc::clone(&listeners[listener]);
+        let socket = TcpListener::new(socket);
+        spawn_local(listen(Rc::clone(shard), socket, listener));
+    }
 }
 
 /// For each new listener, its place among the old ones: they are known by the address that the
@@ -281,8 +333,9 @@ impl Server {
     }
 
     /// Stops accepting; requests under way are answered, until the drain timeout.
-    pub fn drain(&self) {
+    pub fn drain(&mut self) {
         self.draining.store(true, Ordering::Relaxed);
+        self.kept = None;
         for commands in &self.commands {
             // A full mailbox holds an earlier one; a closed one belongs to a shard that has ended.
             let _ = commands.send(Command::Drain(self.blueprint.plan.drain_timeout));
@@ -305,22 +358,32 @@ impl Server {
         if let Some(key) = plan.needs_restart(old, &places) {
             return Err(ReloadError::NeedsRestart(key));
         }
-        let added = plan.listeners.iter().zip(&*places);
-        let added: Vec<ListenerPlan> = added
-            .filter(|(_, place)| place.is_none())
-            .map(|(listener, _)| listener.clone())
-            .collect();
-        let (sockets, addresses) =
-            bind_listeners(&added, self.shards.len()).map_err(ReloadError::Bind)?;
-        let mut addresses = addresses.into_iter();
-        let place = |place: &Option<usize>| match place {
-            Some(place) => Some(self.addresses[*place]),
-            None => addresses.next(),
-        };
-        self.addresses = places.iter().filter_map(place).collect();
+        let shards = self.shards.len();
+        let mut added = Vec::new();
+        let (mut addresses, mut kept) = (Vec::new(), Vec::new());
+        for (at, (listener, place)) in plan.listeners.iter().zip(&*places).enumerate() {
+            match place {
+                Some(place) => addresses.push(self.addresses[*place]),
+                None => {
+                    let bound = sockets::bind_listener(listener, shards);
+                    let bound = bound.map_err(ReloadError::Bind)?;
+                    addresses.push(bound.address);
+                    if self.kept.is_some() {
+                        let copies = copies(&bound.sockets);
+                        kept.push(copies.map_err(|error| {
+                            ReloadError::Bind(ServeError::bind(bound.address, error))
+                        })?);
+                    }
+                    added.push((at, bound.sockets));
+                }
+            }
+        }
+        let hands = deal(added, shards);
+        self.addresses = addresses;
+        self.keep(&places, kept);
         self.blueprint = Arc::new(self.blueprint.next(plan));
         let (done, outstanding) = mpsc::channel();
-        for (commands, sockets) in self.commands.iter().zip(sockets) {
+        for (commands, sockets) in self.commands.iter().zip(hands) {
             let reload = Reload {
                 blueprint: Arc::clone(&self.blueprint),
                 places: Arc::clone(&places),
@@ -339,6 +402,61 @@ impl Server {
             log::event(Level::Warn, text, &[]);
         }
         Ok(self.blueprint.number)
+    }
+
+    /// Keeps the sockets of the listeners that stay, and of new ones in order; lets the others go, for a
+    /// socket that nobody accepts from must not stay open.
+    fn keep(&mut self, places: &[Option<usize>], new: Vec<Vec<OwnedFd>>) {
+        let Some(kept) = &mut self.kept else { return };
+        let mut new = new.into_iter();
+        let place = |place: &Option<usize>| match place {
+            Some(place) => std::mem::take(&mut kept.listeners[*place]),
+            None => new.next().unwrap_or_default(),
+        };
+        kept.listeners = places.iter().map(place).collect();
+    }
+
+    /// Gives a successor what it needs, and waits aside until it is ready.
+    fn receive_successor(&self, stream: UnixStream, tell: mpsc::Sender<Event>) -> io::Result<()> {
+        let Some(kept) = &self.kept else {
+            return Err(io::Error::other(
+                "the sockets are another process's already",
+            ));
+        };
+        let plans = self.blueprint.plan.listeners.iter();
+        let sockets = kept.listeners.iter().zip(&self.addresses);
+        let listeners = plans.zip(sockets).map(|(plan, (sockets, &address))| {
+            let sockets = copies(sockets)?;
+            Ok((plan.bind, Bound { address, sockets }))
+        });
+        let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        let admin = kept.admin.as_ref().map(OwnedFd::try_clone).transpose()?;
+        takeover::hand_over(&stream, &listeners, admin)?;
+        takeover::wait_until_ready(stream, tell)
+    }
+
+    /// The successor is ready: every shard stops accepting, then it may begin. False when another one
+    /// was ready before.
+    fn hand_over(&mut self, stream: UnixStream) -> bool {
+        if self.kept.take().is_none() {
+            return false;
+        }
+        self.admin = None;
+        let (done, stopped) = mpsc::channel();
+        for commands in &self.commands {
+            let _ = commands.send(Command::HandOver(done.clone()));
+        }
+        drop(done);
+        for _ in &self.commands {
+            // A shard that is stuck accepts nothing either, and later sees that it must not.
+            let _ = stopped.recv_timeout(RELOAD_PATIENCE);
+        }
+        if let Err(error) = takeover::leave(stream) {
+            // There is no way back: what it holds of the sockets may still serve.
+            let text = format!("the successor is gone: {error}");
+            log::event(Level::Error, &text, &[]);
+        }
+        true
     }
 
     /// Waits until every shard has the latest version.
@@ -388,6 +506,10 @@ pub(crate) enum Event {
     /// By an administrator, who waits for the answer: the version in force, or why not.
     Reload(Sender<Result<u64, String>>),
     Drain(Sender<Result<u64, String>>),
+    /// By a process that is to take over.
+    Successor(UnixStream),
+    /// It has all that it needs.
+    Ready(UnixStream),
 }
 
 /// Reads the configuration again: a plan, or every problem, one a line.
@@ -402,13 +524,20 @@ pub fn run(plan: &Plan, mut reloader: Option<Reloader>) -> Result<(), ServeError
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Signals)?;
     let (tell, told) = mpsc::channel();
     let mut server = start_controlled(plan, Some(tell.clone()))?;
+    if let Some(path) = &plan.takeover
+        && let Err(error) = takeover::open(path, tell.clone())
+    {
+        let text = format!("no successor can take over at {}: {error}", path.display());
+        log::event(Level::Warn, &text, &[]);
+    }
     tell_addresses(server.addresses());
     if let Some(address) = server.admin_address() {
         log::event(Level::Info, &format!("admin on {address}"), &[]);
     }
+    let tell_signal = tell.clone();
     let forward = move || {
         let mut signals = signals.forever();
-        signals.all(|signal| tell.send(Event::Signal(signal)).is_ok())
+        signals.all(|signal| tell_signal.send(Event::Signal(signal)).is_ok())
     };
     std::thread::Builder::new()
         .name("signals".into())
@@ -420,6 +549,19 @@ pub fn run(plan: &Plan, mut reloader: Option<Reloader>) -> Result<(), ServeError
         match told.recv_timeout(patience) {
             Ok(Event::Signal(SIGHUP)) => drop(reload(&mut server, &mut reloader)),
             Ok(Event::Reload(reply)) => drop(reply.send(reload(&mut server, &mut reloader))),
+            Ok(Event::Successor(stream)) => {
+                if let Err(error) = server.receive_successor(stream, tell.clone()) {
+                    let text = format!("a successor was turned away: {error}");
+                    log::event(Level::Warn, &text, &[]);
+                }
+            }
+            Ok(Event::Ready(stream)) => {
+                if server.hand_over(stream) {
+                    log::event(Level::Info, "handed over to a successor: draining", &[]);
+                    server.drain();
+                    drained = true;
+                }
+            }
             Ok(Event::Signal(_)) if drained => {
                 log::event(Level::Warn, "second signal: ending at once", &[]);
                 return Ok(());

@@ -28,7 +28,9 @@ pub(crate) struct ShardState {
     draining: Cell<bool>,
     /// Downstream connections alive.
     pub(crate) connections: Cell<u64>,
-    /// A connection ended.
+    /// Sockets that are accepted from.
+    pub(crate) listening: Cell<u32>,
+    /// A connection ended, or a socket is accepted from no more.
     pub(crate) ended: Event,
     scratch: RefCell<Vec<Scratch>>,
 }
@@ -37,6 +39,7 @@ pub(crate) struct ShardState {
 pub(crate) struct Listener {
     settings: RefCell<Rc<ListenerSettings>>,
     leaving: Cell<bool>,
+    handed_over: Cell<bool>,
     /// The listener leaves: no more connections, and those that there are end with their request.
     pub(crate) left: Event,
 }
@@ -46,6 +49,7 @@ impl Listener {
         Rc::new(Listener {
             settings: RefCell::new(Rc::new(settings)),
             leaving: Cell::new(false),
+            handed_over: Cell::new(false),
             left: Event::new(),
         })
     }
@@ -56,6 +60,11 @@ impl Listener {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.get()
+    }
+
+    /// Another process accepts what still waits in its sockets.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed_over.get()
     }
 
     fn leave(&self) {
@@ -101,6 +110,7 @@ impl ShardState {
             inflight,
             draining: Cell::new(false),
             connections: Cell::new(0),
+            listening: Cell::new(0),
             ended: Event::new(),
             scratch: RefCell::new(Vec::new()),
         })
@@ -116,16 +126,12 @@ impl ShardState {
     }
 
     /// Goes over to another version, in one step as far as requests can see. For each of its listeners
-    /// `places` tells the place in the version before; those without one are handed back.
-    pub(crate) fn apply(
-        &self,
-        blueprint: &Blueprint,
-        places: &[Option<usize>],
-    ) -> Vec<Rc<Listener>> {
+    /// `places` tells the place in the version before.
+    pub(crate) fn apply(&self, blueprint: &Blueprint, places: &[Option<usize>]) {
         let version = Serving::succeed(blueprint, self.index, seed(), &self.version());
         let shards = blueprint.plan.shards.len() as u64;
         let old = self.listeners();
-        let (mut listeners, mut added) = (Vec::new(), Vec::new());
+        let mut listeners = Vec::new();
         for (plan, place) in blueprint.plan.listeners.iter().zip(places) {
             let settings = ListenerSettings::new(plan, shards);
             listeners.push(match place {
@@ -133,11 +139,7 @@ impl ShardState {
                     *old[*place].settings.borrow_mut() = Rc::new(settings);
                     Rc::clone(&old[*place])
                 }
-                None => {
-                    let listener = Listener::new(settings);
-                    added.push(Rc::clone(&listener));
-                    listener
-                }
+                None => Listener::new(settings),
             });
         }
         for (at, listener) in old.iter().enumerate() {
@@ -147,7 +149,6 @@ impl ShardState {
         }
         *self.version.borrow_mut() = Rc::new(version);
         *self.listeners.borrow_mut() = listeners;
-        added
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -159,6 +160,18 @@ impl ShardState {
         self.draining.set(true);
         for listener in self.listeners() {
             listener.leave();
+        }
+    }
+
+    /// As [`ShardState::start_draining`], while another process takes what waits in the sockets. Returns
+    /// when this one takes nothing any more.
+    pub(crate) async fn hand_over(&self) {
+        for listener in self.listeners() {
+            listener.handed_over.set(true);
+        }
+        self.start_draining();
+        while self.listening.get() > 0 {
+            self.ended.wait().await;
         }
     }
 

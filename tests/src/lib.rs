@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 mod feed;
 mod ledger;
+mod load;
 mod observe;
 
 pub use feed::{Feed, read_all, statuses, talk};
 pub use ledger::{Arrived, Ledger, ledger};
+pub use load::{Ended, Load, each_arrived_once};
 pub use observe::{Scrape, samples, sum};
 
 /// Nothing here takes longer unless it hangs.

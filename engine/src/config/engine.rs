@@ -18,6 +18,8 @@ pub struct Engine {
     pub admin: Option<SocketAddr>,
     /// Empty: POST needs none.
     pub admin_token: String,
+    /// Empty: no successor takes over.
+    pub takeover: String,
     pub drain_timeout: Duration,
     /// Requests in flight in the process.
     pub max_inflight: Option<u32>,
@@ -69,6 +71,13 @@ pub(super) static ENGINE: Section = Section {
             "What POST to the admin listener must carry as Authorization: Bearer TOKEN; \"\" asks for none.",
         ),
         key(
+            "takeover",
+            Kind::SocketPath,
+            Preset::Toml("\"\""),
+            "Unix socket at which a process that is started while this one runs takes over the listening \
+             sockets; this one then drains; \"\" turns it off.",
+        ),
+        key(
             "drain_timeout",
             Kind::Duration(Zero::Allowed),
             Preset::Toml("\"30s\""),
@@ -98,6 +107,7 @@ impl Engine {
                 _ => value::address(given, "\"127.0.0.1:9901\", or \"\" for none").map(Some),
             }),
             admin_token: reader.required("admin_token", |given, _| value::token(given)),
+            takeover: reader.required("takeover", |given, _| value::socket_path(given)),
             drain_timeout: reader.duration("drain_timeout"),
             max_inflight: reader.cap("max_inflight"),
         };

@@ -86,6 +86,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::BindOrEmpty => {
             json!({ "anyOf": [{ "const": "" }, { "type": "string", "pattern": ADDRESS }] })
         }
+        Kind::SocketPath => json!({ "type": "string", "maxLength": 107 }),
         Kind::Token => json!({ "type": "string", "pattern": "^([!-~]{16,256})?$" }),
         Kind::Name | Kind::UpstreamName => {
             json!({ "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" })

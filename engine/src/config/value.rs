@@ -156,6 +156,17 @@ fn is_host_name(host: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
+/// A path that fits a Unix socket's address (unix(7)).
+pub(super) fn socket_path(value: &DeValue<'_>) -> Result<String, String> {
+    const EXPECTED: &str = "a path of at most 107 bytes, or \"\" for none";
+    let written = text(value, EXPECTED)?;
+    if written.len() <= 107 && !written.contains('\0') {
+        Ok(written.to_owned())
+    } else {
+        Err(refused(value, EXPECTED))
+    }
+}
+
 /// A secret: it is not shown in the problem.
 pub(super) fn token(value: &DeValue<'_>) -> Result<String, String> {
     const EXPECTED: &str = "expected 16 to 256 visible ASCII characters, or \"\" for none";
