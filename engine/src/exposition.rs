@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use evenkeel_policy::{EndpointSnapshot, breaker};
+use evenkeel_runtime::ShardStats;
 
 use crate::metrics::{BUCKETS_US, Outcome, UpstreamCells};
 use crate::state::{ShardReport, View};
@@ -230,15 +231,27 @@ fn shards(text: &mut Text, view: &View<'_>) {
             busy / total,
         );
     }
-    text.family(
-        "evenkeel_shard_panics",
-        "counter",
-        "Connection tasks that ended by a panic.",
-    );
-    for (index, stats) in view.source.stats.iter().enumerate() {
-        let shard = index.to_string();
-        let panics = stats.panics.load(Ordering::Relaxed);
-        text.sample("evenkeel_shard_panics_total", &[("shard", &shard)], panics);
+    let counters: [(&str, &str, fn(&ShardStats) -> &AtomicU64); 3] = [
+        ("turns", "Turns of the loop.", |stats| &stats.turns),
+        (
+            "enters",
+            "Waits for the kernel, and submissions between them: one a turn.",
+            |stats| &stats.enters,
+        ),
+        (
+            "panics",
+            "Connection tasks that ended by a panic.",
+            |stats| &stats.panics,
+        ),
+    ];
+    for (name, help, counter) in counters {
+        let family = format!("evenkeel_shard_{name}");
+        text.family(&family, "counter", help);
+        for (index, stats) in view.source.stats.iter().enumerate() {
+            let shard = index.to_string();
+            let count = counter(stats).load(Ordering::Relaxed);
+            text.sample(&format!("{family}_total"), &[("shard", &shard)], count);
+        }
     }
 }
 

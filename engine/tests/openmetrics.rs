@@ -299,6 +299,8 @@ fn metrics_are_valid_openmetrics_and_count_what_happened() {
         "evenkeel_breaker_state",
         "evenkeel_panic",
         "evenkeel_shard_busy_ratio",
+        "evenkeel_shard_turns",
+        "evenkeel_shard_enters",
     ] {
         assert!(!families[family].samples.is_empty(), "{family}");
     }

@@ -13,11 +13,13 @@ mod feed;
 mod ledger;
 mod load;
 mod observe;
+mod steady;
 
 pub use feed::{Feed, read_all, statuses, talk};
 pub use ledger::{Arrived, Ledger, ledger};
 pub use load::{Ended, Load, each_arrived_once};
 pub use observe::{Scrape, samples, sum};
+pub use steady::{Steady, steady_origin};
 
 /// Nothing here takes longer unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);

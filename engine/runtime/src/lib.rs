@@ -21,6 +21,8 @@ mod remote;
 mod sends;
 mod shard;
 mod slot;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timer;
 
 pub use backend::Backend;

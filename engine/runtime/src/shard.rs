@@ -97,6 +97,8 @@ impl Shard {
         let thread = thread::Builder::new()
             .name(config.name.clone())
             .spawn(move || {
+                #[cfg(feature = "testing")]
+                crate::testing::enrol(&config.name);
                 let inner = match pin_to(config.core).and_then(|()| Inner::new(&config, shared)) {
                     Ok(inner) => inner,
                     Err(error) => {
