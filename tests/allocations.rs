@@ -1,12 +1,12 @@
 //! A warm shard serves a request without asking the allocator for anything, on every backend.
 
 use std::hint::black_box;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 use evenkeel::serve::{self, Server};
 use evenkeel::{Plan, config};
 use evenkeel_runtime::testing::{Asked, Counting, tally};
-use evenkeel_runtime::{Backend, Shard, ShardConfig, mailbox};
+use evenkeel_runtime::{Backend, Shard, ShardConfig};
 use evenkeel_tests::{Steady, steady_origin};
 
 #[global_allocator]
@@ -69,33 +69,37 @@ fn a_warm_shard_does_not_allocate_on_epoll() {
 
 #[test]
 fn what_a_shard_allocates_is_counted_and_the_first_place_shown() {
-    let (go, mut told) = mailbox(1);
-    let (done, heard) = mpsc::sync_channel(2);
+    let steps = Arc::new(Barrier::new(2));
     let config = ShardConfig {
         name: "sample".into(),
         backend: Backend::Epoll,
         ..ShardConfig::default()
     };
+    let shards = Arc::clone(&steps);
     let shard = Shard::spawn(config, move || async move {
-        done.send(()).unwrap();
-        let _: Option<()> = told.recv().await;
-        let mut bytes: Vec<u8> = an_allocation_on_purpose();
+        // What its start needs is behind it.
+        shards.wait();
+        shards.wait();
+        let mut bytes = an_allocation_on_purpose();
         bytes.reserve_exact(black_box(100_000));
-        done.send(()).unwrap();
+        shards.wait();
         black_box(bytes);
+        // Its end allocates too.
+        shards.wait();
     });
     let shard = shard.unwrap();
-    heard.recv().unwrap();
-    let tally = tally("sample").unwrap();
-    let asked = tally.asked(|| {
-        go.send(()).unwrap();
-        heard.recv().unwrap();
+    steps.wait();
+    let asked = tally("sample").unwrap().asked(|| {
+        steps.wait();
         // Those of other threads are not counted.
         black_box(an_allocation_on_purpose());
+        steps.wait();
     });
+    steps.wait();
     assert!(shard.join());
-    assert!(
-        asked.allocations >= 1 && asked.reallocations == 1,
+    assert_eq!(
+        (asked.allocations, asked.reallocations),
+        (1, 1),
         "{asked:?}"
     );
     let text = complaint(&asked).expect("there is something to complain of");
