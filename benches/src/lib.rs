@@ -1,3 +1,4 @@
 //! Shared helpers.
 
+pub mod heads;
 pub mod loops;

@@ -6,7 +6,9 @@ use std::thread::{self, JoinHandle};
 
 use core_affinity::CoreId;
 use evenkeel_base::{Duration, Instant, Rng};
-use evenkeel_policy::{Ask, Config, Dispatch, Outcome, Placement, Process, Replay, Step};
+use evenkeel_policy::{
+    Ask, Attempt, Config, Dispatch, Outcome, Placement, Process, Replay, Request, Step,
+};
 
 /// One loop's dispatcher with a clock that every request moves.
 pub struct Loop {
@@ -35,11 +37,24 @@ impl Loop {
         (0..count).map(one).collect()
     }
 
+    /// A request up to the pick: begin, breaker, limiter, pick; then its client goes.
+    pub fn pick(&mut self) -> u32 {
+        let (mut request, attempt) = self.attempt();
+        self.dispatch.handle_cancel(&mut request, self.now);
+        attempt.endpoint.0
+    }
+
     /// A whole request: begin, breaker, limiter, pick, the head and the end of its answer.
-    ///
-    /// # Panics
-    /// When the request is refused: nothing here gives a reason for it.
     pub fn request(&mut self) -> u32 {
+        let (mut request, attempt) = self.attempt();
+        let done = self.now + LATENCY;
+        let (dispatch, rng) = (&mut self.dispatch, &mut self.rng);
+        let _ = dispatch.handle_head(&mut request, attempt.id, Outcome::Success, done, rng);
+        dispatch.handle_done(&mut request, attempt.id, done);
+        attempt.endpoint.0
+    }
+
+    fn attempt(&mut self) -> (Request, Attempt) {
         self.now += GAP;
         let ask = Ask {
             deadline: self.now + Duration::from_secs(15),
@@ -48,12 +63,9 @@ impl Loop {
         let (dispatch, rng) = (&mut self.dispatch, &mut self.rng);
         let mut request = dispatch.begin(ask, self.now, rng).expect("nothing refuses");
         let Step::Attempt(attempt) = dispatch.poll(&mut request, self.now, rng) else {
-            panic!("nothing refuses");
+            unreachable!("nothing refuses");
         };
-        let done = self.now + LATENCY;
-        let _ = dispatch.handle_head(&mut request, attempt.id, Outcome::Success, done, rng);
-        dispatch.handle_done(&mut request, attempt.id, done);
-        attempt.endpoint.0
+        (request, attempt)
     }
 }
 
