@@ -231,7 +231,8 @@ fn shards(text: &mut Text, view: &View<'_>) {
             busy / total,
         );
     }
-    let counters: [(&str, &str, fn(&ShardStats) -> &AtomicU64); 3] = [
+    type Counter = fn(&ShardStats) -> &AtomicU64;
+    let counters: [(&str, &str, Counter); 3] = [
         ("turns", "Turns of the loop.", |stats| &stats.turns),
         (
             "enters",

@@ -10,7 +10,10 @@ use evenkeel_benches::loops::Loop;
 use evenkeel_policy::Placement;
 use evenkeel_policy::store::{Counter, Local, Shared};
 
-const THINGS: [(&str, fn(u64)); 10] = [
+/// Does it so many times.
+type Act = fn(u64);
+
+const THINGS: [(&str, Act); 10] = [
     ("counter-local", |count| counter(&Local::new(0), count)),
     ("counter-shared", |count| counter(&Shared::new(0), count)),
     ("pick", |count| {
