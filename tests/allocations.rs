@@ -35,7 +35,7 @@ fn a_warm_shard_does_not_allocate_on(backend: Backend) {
         return;
     }
     let _alone = ONE_ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = start(backend);
+    let mut server = start(backend);
     let mut client = Steady::new(server.addresses()[0]);
     (0..WARM_UP).for_each(|_| client.get());
     let tally = tally("shard-0").expect("the engine has a shard");

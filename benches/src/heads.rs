@@ -63,6 +63,7 @@ impl Heads {
             deadline_ms: 15_000,
             client: "192.0.2.17",
             forwarded: Forwarded::default(),
+            request_id: None,
         };
         let (head, headers) = (&self.request, &self.request_headers);
         encode::request_head(&mut self.out, REQUEST, head, headers, &forward);

@@ -41,6 +41,8 @@ pub(crate) struct Carry<'a> {
     /// Of the whole request.
     pub(crate) deadline: Instant,
     pub(crate) timeout: Duration,
+    /// For a request that came without one, when there is a log.
+    pub(crate) request_id: Option<[u8; 32]>,
     /// The one that the client sent: an upload does not move it.
     pub(crate) caller_deadline: Option<Instant>,
 }
@@ -204,6 +206,7 @@ impl<'a> Carry<'a> {
             deadline_ms: left.as_millis(),
             client: self.stream.client(),
             forwarded: self.settings.forwarded,
+            request_id: self.request_id.as_ref().map(<[u8; 32]>::as_slice),
         };
         encode::request_head(out.vec(), self.bytes, self.head, headers, &forward);
         out

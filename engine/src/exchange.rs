@@ -4,15 +4,18 @@
 //! watches clocks and reports what happened.
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
-use evenkeel_base::{Duration, Instant};
+use evenkeel_base::{Duration, Instant, Rng};
 use evenkeel_http1::{BodyFraming, Headers, Method, Parsed, RequestHead, Version, parse_request};
 use evenkeel_policy::{Replay, Step};
 use evenkeel_runtime::{Chunk, TcpStream, sleep_until, turn_now};
 
+use crate::access::{Record, Text};
 use crate::attempt::Guarded;
 use crate::carry::{Answered, Carry, Fault};
 use crate::client::Downstream;
@@ -24,6 +27,8 @@ use crate::shard::{Listener, ListenerSettings, Scratch, ShardState};
 use crate::stall::finish_send;
 use crate::upstream::Upstream;
 use crate::version::Serving;
+
+const REQUEST_ID: &[u8] = b"x-request-id";
 
 /// How a request's turn on its connection ended.
 pub(crate) enum End {
@@ -72,6 +77,7 @@ pub(crate) async fn serve(turn: Turn) -> End {
                 settings: &settings,
                 stream: &stream,
                 message,
+                trace: Trace::default(),
             };
             exchange.run(&mut scratch).await
         }
@@ -86,11 +92,28 @@ pub(crate) async fn serve(turn: Turn) -> End {
 async fn refuse_unread(
     shard: &ShardState,
     settings: &ListenerSettings,
-    stream: &TcpStream,
+    stream: &Downstream,
     refused: Refused,
 ) -> End {
     let outcome = Outcome::Refused(refused.reason);
     shard.metrics.unrouted.request(outcome, Duration::ZERO);
+    if let Some(access) = &shard.access {
+        access.put(Record {
+            started: turn_now(),
+            took: Duration::ZERO,
+            client: Text::new(stream.client().as_bytes()),
+            method: Text::new(b""),
+            host: Text::new(b""),
+            target: Text::new(b""),
+            request_id: Text::new(b""),
+            traceparent: Text::new(b""),
+            status: refused.status,
+            reason: refused.reason.name(),
+            upstream: None,
+            endpoint: None,
+            attempts: 0,
+        });
+    }
     let answer = refused.encode(Method::Get, Version::Http11, false);
     match finish_send(stream.send(answer), settings.body_timeout).await {
         Ok(()) => End::Linger,
@@ -144,6 +167,20 @@ async fn read_request(
     }
 }
 
+/// 128 random bits, as hexadecimal digits.
+fn make_id(rng: &mut Rng) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut id = [0; 32];
+    for half in id.chunks_mut(16) {
+        let mut bits = rng.next_u64();
+        for digit in half {
+            *digit = DIGITS[(bits & 15) as usize];
+            bits >>= 4;
+        }
+    }
+    id
+}
+
 struct Exchange<'a> {
     shard: &'a ShardState,
     version: &'a Serving,
@@ -151,26 +188,46 @@ struct Exchange<'a> {
     settings: &'a ListenerSettings,
     stream: &'a Downstream,
     message: Message,
+    trace: Trace,
+}
+
+/// What the access log wants to know besides.
+#[derive(Default)]
+struct Trace {
+    /// For a request that came without one.
+    made_id: Option<[u8; 32]>,
+    endpoint: Option<SocketAddr>,
+    attempts: u32,
 }
 
 impl Exchange<'_> {
     async fn run(mut self, scratch: &mut Scratch) -> End {
         let head = self.message.head;
+        if self.shard.access.is_some()
+            && scratch
+                .request
+                .find(&self.message.bytes, REQUEST_ID)
+                .is_none()
+        {
+            self.trace.made_id = Some(make_id(&mut self.shard.rng.borrow_mut()));
+        }
         let path = head.path(&self.message.bytes);
         let host = head.host(&self.message.bytes);
         let Some(route) = route::find(&self.version.routes, path, host) else {
-            return self.refuse(None, Refused::new(Reason::NoRoute)).await;
+            return self
+                .refuse(scratch, None, Refused::new(Reason::NoRoute))
+                .await;
         };
         let upstream = &*self.version.upstreams[route.upstream];
         let limit = self.settings.max_body_bytes;
         if limit > 0 && matches!(head.body, BodyFraming::Length(length) if length > limit) {
             return self
-                .refuse(Some(upstream), Refused::new(Reason::BodyTooLarge))
+                .refuse(scratch, Some(upstream), Refused::new(Reason::BodyTooLarge))
                 .await;
         }
         let Some(_inflight) = self.shard.enter(self.version.max_inflight) else {
             return self
-                .refuse(Some(upstream), Refused::new(Reason::Overloaded))
+                .refuse(scratch, Some(upstream), Refused::new(Reason::Overloaded))
                 .await;
         };
         let caller = head.deadline_ms.map(Duration::from_millis);
@@ -183,7 +240,11 @@ impl Exchange<'_> {
         };
         let mut guarded = match Guarded::begin(upstream, deadline, replay) {
             Ok(guarded) => guarded,
-            Err(refusal) => return self.refuse(Some(upstream), Refused::policy(refusal)).await,
+            Err(refusal) => {
+                return self
+                    .refuse(scratch, Some(upstream), Refused::policy(refusal))
+                    .await;
+            }
         };
         match guarded.poll() {
             Step::Attempt(attempt) => {
@@ -196,21 +257,25 @@ impl Exchange<'_> {
                     bytes: &self.message.bytes,
                     deadline,
                     timeout,
+                    request_id: self.trace.made_id,
                     caller_deadline: caller.map(|caller| self.message.started + caller),
                 };
+                self.trace.attempts = attempt.number;
+                self.trace.endpoint = Some(upstream.pool.address(attempt.endpoint.0 as usize));
                 let rest = &mut self.message.rest;
                 let ended = carry.run(&mut guarded, attempt, rest, scratch).await;
                 drop(guarded);
-                self.conclude(upstream, ended).await
+                self.conclude(scratch, upstream, ended).await
             }
             Step::Refuse(refusal) => {
                 drop(guarded);
-                self.refuse(Some(upstream), Refused::policy(refusal)).await
+                self.refuse(scratch, Some(upstream), Refused::policy(refusal))
+                    .await
             }
             // A request that has just begun has neither an attempt under way nor an end.
             Step::Wait | Step::Over => {
                 drop(guarded);
-                self.refuse(Some(upstream), Refused::new(Reason::NoEndpoint))
+                self.refuse(scratch, Some(upstream), Refused::new(Reason::NoEndpoint))
                     .await
             }
         }
@@ -222,23 +287,32 @@ impl Exchange<'_> {
         !head.has_body() && (head.method.is_idempotent() || head.idempotency_key)
     }
 
-    async fn conclude(&mut self, upstream: &Upstream, ended: Result<Answered, Fault>) -> End {
+    async fn conclude(
+        &mut self,
+        scratch: &Scratch,
+        upstream: &Upstream,
+        ended: Result<Answered, Fault>,
+    ) -> End {
+        let upstream = Some(upstream);
         match ended {
             Ok(answered) => {
-                self.count_at(upstream, Outcome::of_status(answered.status), answered.at);
+                let outcome = Outcome::of_status(answered.status);
+                self.note(scratch, upstream, outcome, answered.status, answered.at);
                 if answered.keep_alive {
                     End::KeepAlive(self.message.rest.take())
                 } else {
                     End::Linger
                 }
             }
-            Err(Fault::Answer(reason)) => self.refuse(Some(upstream), Refused::new(reason)).await,
+            Err(Fault::Answer(reason)) => {
+                self.refuse(scratch, upstream, Refused::new(reason)).await
+            }
             Err(Fault::Broken(reason)) => {
-                self.count(upstream, Outcome::Refused(reason));
+                self.note(scratch, upstream, Outcome::Refused(reason), 0, turn_now());
                 self.cut()
             }
             Err(Fault::Gone) => {
-                self.count(upstream, Outcome::ClientGone);
+                self.note(scratch, upstream, Outcome::ClientGone, 0, turn_now());
                 self.cut()
             }
         }
@@ -253,21 +327,57 @@ impl Exchange<'_> {
         End::Close
     }
 
-    fn count(&self, upstream: &Upstream, outcome: Outcome) {
-        self.count_at(upstream, outcome, turn_now());
-    }
-
-    fn count_at(&self, upstream: &Upstream, outcome: Outcome, at: Instant) {
+    /// The request is over: counts it and, where there is a log, writes it down.
+    fn note(
+        &self,
+        scratch: &Scratch,
+        upstream: Option<&Upstream>,
+        outcome: Outcome,
+        status: u16,
+        at: Instant,
+    ) {
         let took = at - self.message.started;
-        upstream.cells.request(outcome, took);
-    }
-
-    async fn refuse(&mut self, upstream: Option<&Upstream>, refused: Refused) -> End {
-        let head = &self.message.head;
-        let took = turn_now() - self.message.started;
-        let outcome = Outcome::Refused(refused.reason);
         let cells = upstream.map_or(&self.shard.metrics.unrouted, |upstream| &upstream.cells);
         cells.request(outcome, took);
+        let Some(access) = &self.shard.access else {
+            return;
+        };
+        let (head, bytes) = (&self.message.head, &self.message.bytes);
+        let header = |name| scratch.request.find(bytes, name).unwrap_or_default();
+        let id = match &self.trace.made_id {
+            Some(id) => id,
+            None => header(REQUEST_ID),
+        };
+        access.put(Record {
+            started: self.message.started,
+            took,
+            client: Text::new(self.stream.client().as_bytes()),
+            method: Text::new(head.method_text.of_bytes(bytes)),
+            host: Text::new(head.host(bytes)),
+            target: Text::new(head.path(bytes)),
+            request_id: Text::new(id),
+            traceparent: Text::new(header(b"traceparent")),
+            status,
+            reason: match outcome {
+                Outcome::Refused(reason) => reason.name(),
+                Outcome::ClientGone => "client-gone",
+                _ => "",
+            },
+            upstream: upstream.map(|upstream| Arc::clone(upstream.name())),
+            endpoint: self.trace.endpoint,
+            attempts: self.trace.attempts,
+        });
+    }
+
+    async fn refuse(
+        &mut self,
+        scratch: &Scratch,
+        upstream: Option<&Upstream>,
+        refused: Refused,
+    ) -> End {
+        let outcome = Outcome::Refused(refused.reason);
+        self.note(scratch, upstream, outcome, refused.status, turn_now());
+        let head = &self.message.head;
         // What is left of a body stays unread: the connection cannot go on.
         let keep_alive = head.keep_alive && !head.has_body() && !self.listener.is_leaving();
         let answer = refused.encode(head.method, head.version, keep_alive);

@@ -190,6 +190,12 @@ fn connections(text: &mut Text, view: &View<'_>) {
 }
 
 fn configuration(text: &mut Text, view: &View<'_>) {
+    if let Some(dropped) = &view.source.access_dropped {
+        let help = "Lines of the access log that were dropped because its writer was behind.";
+        text.family("evenkeel_access_log_dropped", "counter", help);
+        let dropped = dropped.load(Ordering::Relaxed);
+        text.sample("evenkeel_access_log_dropped_total", &[], dropped);
+    }
     let applied = &view.source.applied;
     let help = "Reloads of the configuration, by result.";
     text.family("evenkeel_config_reloads", "counter", help);

@@ -3,6 +3,7 @@
 //! This crate is the shell: sockets, bytes and clocks around the decisions of `evenkeel-policy`. See
 //! docs/ARCHITECTURE.md for the map.
 
+mod access;
 mod admin;
 mod attempt;
 mod batch;

@@ -8,6 +8,7 @@ use evenkeel_http1::Limits;
 use evenkeel_http1::encode::Forwarded;
 use evenkeel_runtime::Backend;
 
+use crate::access;
 use crate::config::{self, Config};
 use crate::pool::PoolConfig;
 use crate::route::Route;
@@ -22,6 +23,7 @@ pub struct Plan {
     pub(crate) admin_token: String,
     /// Where a successor takes over.
     pub(crate) takeover: Option<PathBuf>,
+    pub(crate) access_log: Option<access::Target>,
     pub(crate) drain_timeout: Duration,
     /// Requests in flight in the process; zero for no cap.
     pub(crate) max_inflight: u64,
@@ -85,6 +87,11 @@ impl Plan {
                 "" => None,
                 path => Some(path.into()),
             },
+            access_log: match &config.engine.access_log {
+                config::LogTarget::Off => None,
+                config::LogTarget::Stderr => Some(access::Target::Stderr),
+                config::LogTarget::File(path) => Some(access::Target::File(path.clone())),
+            },
             drain_timeout: config.engine.drain_timeout,
             max_inflight: config.engine.max_inflight.map_or(0, u64::from),
             listeners: config.listeners.iter().map(listener).collect(),
@@ -126,6 +133,7 @@ impl Plan {
             (self.backend != old.backend, "engine.runtime"),
             (self.admin != old.admin, "engine.admin"),
             (self.takeover != old.takeover, "engine.takeover"),
+            (self.access_log != old.access_log, "engine.access_log"),
             (backlogs_differ, "listener.backlog"),
         ]
         .into_iter()

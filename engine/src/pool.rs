@@ -61,6 +61,10 @@ impl Pool {
         })
     }
 
+    pub(crate) fn address(&self, endpoint: usize) -> SocketAddr {
+        self.addresses[endpoint]
+    }
+
     /// An idle connection to the endpoint that still looks alive.
     pub(crate) fn take(&self, endpoint: usize) -> Option<Connection> {
         let now = turn_now();

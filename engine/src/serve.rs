@@ -19,6 +19,7 @@ use evenkeel_runtime::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::access::{self, AccessLog};
 use crate::admin::{self, Admin};
 use crate::downstream::listen;
 use crate::log::{self, Level};
@@ -48,6 +49,11 @@ pub enum ServeError {
     },
     #[error("cannot take over at {path}: {error}")]
     Takeover { path: PathBuf, error: io::Error },
+    #[error("cannot write the access log to {target}: {error}")]
+    AccessLog {
+        target: access::Target,
+        error: io::Error,
+    },
     #[error(transparent)]
     Start(#[from] StartError),
     #[error("cannot watch signals: {0}")]
@@ -121,6 +127,7 @@ pub struct Server {
     applied: Arc<Applied>,
     /// Shards that have the latest version still before them.
     outstanding: Option<mpsc::Receiver<()>>,
+    access: Option<AccessLog>,
     /// Copies of the listening sockets, for a successor.
     kept: Option<Kept>,
 }
@@ -170,6 +177,16 @@ fn start_controlled(
         }
         None => None,
     };
+    let access = match &plan.access_log {
+        Some(target) => {
+            let started = AccessLog::start(target, shards);
+            Some(started.map_err(|error| ServeError::AccessLog {
+                target: target.clone(),
+                error,
+            })?)
+        }
+        None => None,
+    };
     let inflight = Arc::new(AtomicU64::new(0));
     let applied = Arc::new(Applied::new(&blueprint));
     let mut server = Server {
@@ -182,6 +199,7 @@ fn start_controlled(
         blueprint: Arc::clone(&blueprint),
         applied: Arc::clone(&applied),
         outstanding: None,
+        access,
         kept: None,
     };
     let mut metrics = Vec::new();
@@ -194,6 +212,7 @@ fn start_controlled(
         server.commands.push(sender);
         queries.push(query);
         let (blueprint, inflight) = (Arc::clone(&blueprint), Arc::clone(&inflight));
+        let access = server.access.as_ref().map(|access| access.sink(index));
         let config = ShardConfig {
             name: format!("shard-{index}"),
             core,
@@ -201,7 +220,7 @@ fn start_controlled(
             ..ShardConfig::default()
         };
         server.shards.push(Shard::spawn(config, move || async move {
-            let shard = ShardState::new(&blueprint, index as u32, shard_metrics, inflight);
+            let shard = ShardState::new(&blueprint, index as u32, shard_metrics, inflight, access);
             // From here on the process alone holds versions.
             drop(blueprint);
             run_shard(shard, receiver, queried).await;
@@ -231,6 +250,7 @@ fn start_controlled(
             stats: server.shards.iter().map(Shard::stats).collect(),
             draining: Arc::clone(&server.draining),
             applied,
+            access_dropped: server.access.as_ref().map(AccessLog::dropped),
             queries,
             control,
         };
@@ -396,6 +416,9 @@ impl Server {
         drop(done);
         self.outstanding = Some(outstanding);
         self.applied.publish(&self.blueprint);
+        if let Some(access) = &self.access {
+            access.reopen();
+        }
         // The version is out in any case; a shard that is stuck takes it first thing.
         if self.settle().is_err() {
             let text = "a shard is stuck: it takes the new version when it goes on";
@@ -488,6 +511,8 @@ impl Server {
             .filter(|joined| !joined)
             .count();
         drop(self.admin);
+        // Writes what is left.
+        drop(self.access);
         dead == 0
     }
 

@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use evenkeel_base::Duration;
+use evenkeel_base::{Duration, Rng};
 use evenkeel_http1::encode::Forwarded;
 use evenkeel_http1::{Headers, Limits};
 use evenkeel_runtime::{Event, now};
 
+use crate::access::Sink;
 use crate::metrics::ShardMetrics;
 use crate::plan::ListenerPlan;
 use crate::version::{Blueprint, Serving};
@@ -22,6 +23,10 @@ pub(crate) struct ShardState {
     version: RefCell<Rc<Serving>>,
     listeners: RefCell<Vec<Rc<Listener>>>,
     pub(crate) metrics: Arc<ShardMetrics>,
+    /// `None` without an access log.
+    pub(crate) access: Option<Sink>,
+    /// For request ids.
+    pub(crate) rng: RefCell<Rng>,
     /// Requests in flight in the process: the one count that shards share on the path, and only when
     /// it is capped.
     inflight: Arc<AtomicU64>,
@@ -97,6 +102,7 @@ impl ShardState {
         index: u32,
         metrics: Arc<ShardMetrics>,
         inflight: Arc<AtomicU64>,
+        access: Option<Sink>,
     ) -> Rc<ShardState> {
         let version = Serving::first(blueprint, index, seed());
         let shards = blueprint.plan.shards.len() as u64;
@@ -107,6 +113,8 @@ impl ShardState {
             version: RefCell::new(Rc::new(version)),
             listeners: RefCell::new(listeners.collect()),
             metrics,
+            access,
+            rng: RefCell::new(Rng::stream(seed(), u64::from(index))),
             inflight,
             draining: Cell::new(false),
             connections: Cell::new(0),

@@ -93,6 +93,8 @@ pub(crate) struct Source {
     pub(crate) stats: Vec<Arc<ShardStats>>,
     pub(crate) draining: Arc<AtomicBool>,
     pub(crate) applied: Arc<Applied>,
+    /// `None` without an access log.
+    pub(crate) access_dropped: Option<Arc<AtomicU64>>,
     pub(crate) queries: Vec<Sender<Query>>,
     /// Where the process hears what administrators ask for; `None` when nobody listens.
     pub(crate) control: Option<mpsc::Sender<Event>>,

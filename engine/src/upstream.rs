@@ -18,7 +18,7 @@ use crate::state::tell_transitions;
 const MOST_TRANSITIONS: usize = 256;
 
 pub(crate) struct Upstream {
-    name: String,
+    name: Arc<str>,
     pub(crate) cells: Arc<UpstreamCells>,
     pub(crate) policy: RefCell<Policy>,
     pub(crate) pool: Rc<Pool>,
@@ -53,7 +53,7 @@ impl Upstream {
         let dispatch = Dispatch::new(plan.policy.clone(), process, shard, now());
         let rng = Rng::stream(seed, u64::from(shard));
         Upstream {
-            name: plan.name.clone(),
+            name: plan.name.as_str().into(),
             cells,
             policy: RefCell::new(Policy { dispatch, rng }),
             pool: Pool::new(plan.addresses.clone(), pool),
@@ -108,7 +108,7 @@ impl Upstream {
         self.transitions.borrow_mut().drain(..).collect()
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 }

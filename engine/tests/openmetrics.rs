@@ -241,7 +241,7 @@ fn metrics_are_valid_openmetrics_and_count_what_happened() {
     );
     let parsed = config::parse(&text, "test.toml").unwrap_or_else(|problems| panic!("{problems}"));
     let plan = Plan::new(&parsed.config).unwrap();
-    let server = match serve::start(&plan) {
+    let mut server = match serve::start(&plan) {
         Err(ServeError::Start(error)) if std::env::var_os("CI").is_none() => {
             println!("SKIPPED: {error}");
             return;

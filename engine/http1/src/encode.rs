@@ -29,6 +29,8 @@ pub struct ForwardRequest<'a> {
     /// The client's address as text, without a port.
     pub client: &'a str,
     pub forwarded: Forwarded,
+    /// An `x-request-id` for a request that came without one.
+    pub request_id: Option<&'a [u8]>,
 }
 
 /// Appends the head of a forwarded request: origin form, one Host line, HTTP/1.1.
@@ -85,6 +87,9 @@ pub fn request_head(
     }
     if matches!(forward.forwarded, Forwarded::Forwarded | Forwarded::Both) {
         rfc7239(out, buf, head, headers, forward.client);
+    }
+    if let Some(id) = forward.request_id {
+        push(out, &[b"x-request-id: ", id, b"\r\n"]);
     }
     out.extend_from_slice(b"x-evenkeel-attempt: ");
     number(out, u64::from(forward.attempt));
@@ -314,6 +319,7 @@ mod tests {
             deadline_ms: 1500,
             client: "192.0.2.1",
             forwarded,
+            request_id: None,
         };
         request_head(&mut out, text.as_bytes(), &head, &headers, &forward);
         String::from_utf8(out).unwrap()

@@ -33,6 +33,7 @@ fn sent(text: &str) -> String {
         deadline_ms: 100,
         client: "192.0.2.1",
         forwarded: Forwarded::Off,
+        request_id: None,
     };
     let mut out = Vec::new();
     request_head(&mut out, text.as_bytes(), &head, &headers, &forward);

@@ -75,7 +75,8 @@ proptest! {
         };
         let kept = plain_values(&headers, text);
         let mut out = Vec::new();
-        let forward = ForwardRequest { attempt: 1, deadline_ms: 1, client: "::1", forwarded };
+        let request_id = None;
+        let forward = ForwardRequest { attempt: 1, deadline_ms: 1, client: "::1", forwarded, request_id };
         request_head(&mut out, text, &before, &headers, &forward);
         let Ok(Parsed::Complete(after)) = parse_request(&out, &limits, &mut headers) else {
             return Err(TestCaseError::fail("the forwarded head is refused"));

@@ -1,6 +1,7 @@
 //! `[engine]`: the process as a whole.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use evenkeel_base::Duration;
 
@@ -23,6 +24,15 @@ pub struct Engine {
     pub drain_timeout: Duration,
     /// Requests in flight in the process.
     pub max_inflight: Option<u32>,
+    pub access_log: LogTarget,
+}
+
+/// Where a log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    Off,
+    Stderr,
+    File(PathBuf),
 }
 
 choice! {
@@ -92,9 +102,16 @@ pub(super) static ENGINE: Section = Section {
             Preset::Toml("0"),
             "Requests in flight in the process; further ones are refused; 0 is no cap.",
         ),
+        key(
+            "access_log",
+            Kind::LogTarget,
+            Preset::Toml("\"off\""),
+            "One JSON line a request, to standard error or appended to a file, which a reload opens again. \
+             Requests without an x-request-id get one then.",
+        ),
     ],
     sections: &[],
-    later: &["access_log"],
+    later: &[],
 };
 
 impl Engine {
@@ -110,6 +127,7 @@ impl Engine {
             takeover: reader.required("takeover", |given, _| value::socket_path(given)),
             drain_timeout: reader.duration("drain_timeout"),
             max_inflight: reader.cap("max_inflight"),
+            access_log: reader.required("access_log", |given, _| value::log_target(given)),
         };
         reader.finish();
         engine

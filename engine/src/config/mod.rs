@@ -28,7 +28,7 @@ use toml::de::DeTable;
 
 pub use choice::Choice;
 pub use endpoint::Endpoint;
-pub use engine::{Engine, Runtime};
+pub use engine::{Engine, LogTarget, Runtime};
 pub use guards::{Breaker, BreakerKind, Limiter, LimiterKind, Outlier};
 pub use listener::{Forwarded, Listener};
 pub use problem::{Problem, Problems, Severity};

@@ -119,6 +119,7 @@ pub(super) fn value(kind: &Kind) -> String {
         }
         Kind::Bind | Kind::Address => "IP:port".to_owned(),
         Kind::BindOrEmpty => "IP:port, `\"\"`".to_owned(),
+        Kind::LogTarget => "`\"off\"`, `\"stderr\"`, path".to_owned(),
         Kind::SocketPath => "path of at most 107 bytes, `\"\"`".to_owned(),
         Kind::Token => "16 to 256 visible ASCII characters, `\"\"`".to_owned(),
         Kind::Name => "1 to 64 of A-Z a-z 0-9 `-` `_` `.`".to_owned(),

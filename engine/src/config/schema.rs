@@ -86,6 +86,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::BindOrEmpty => {
             json!({ "anyOf": [{ "const": "" }, { "type": "string", "pattern": ADDRESS }] })
         }
+        Kind::LogTarget => json!({ "type": "string", "minLength": 1 }),
         Kind::SocketPath => json!({ "type": "string", "maxLength": 107 }),
         Kind::Token => json!({ "type": "string", "pattern": "^([!-~]{16,256})?$" }),
         Kind::Name | Kind::UpstreamName => {

@@ -84,6 +84,8 @@ pub enum Kind {
     BindOrEmpty,
     /// `IP:port` to connect to.
     Address,
+    /// `"off"`, `"stderr"` or a path.
+    LogTarget,
     /// A path of at most 107 bytes, or empty.
     SocketPath,
     /// A secret: 16 to 256 visible ASCII characters, or empty.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use evenkeel_base::Duration;
 use toml::de::{DeFloat, DeInteger, DeValue};
 
+use super::engine::LogTarget;
 use super::nearest::nearest;
 use super::section::Zero;
 
@@ -154,6 +155,17 @@ fn is_host_name(host: &str) -> bool {
         && host
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+}
+
+pub(super) fn log_target(value: &DeValue<'_>) -> Result<LogTarget, String> {
+    const EXPECTED: &str = "\"off\", \"stderr\" or the path of a file";
+    match text(value, EXPECTED)? {
+        "" => Err(refused(value, EXPECTED)),
+        "off" => Ok(LogTarget::Off),
+        "stderr" => Ok(LogTarget::Stderr),
+        path if path.contains('\0') => Err(refused(value, EXPECTED)),
+        path => Ok(LogTarget::File(path.into())),
+    }
 }
 
 /// A path that fits a Unix socket's address (unix(7)).
