@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod feed;
+pub mod fuzz;
 mod ledger;
 mod load;
 mod observe;
