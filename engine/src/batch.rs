@@ -5,7 +5,8 @@ use std::io::Write;
 
 use evenkeel_runtime::{Buffer, Chunk, Pieces, buffer};
 
-/// Data shorter than this is copied next to its neighbours; longer is sent from where it lies.
+/// Data shorter than this is copied next to its neighbours; longer is sent from where it lies, unless
+/// receive buffers are scarce.
 const COPY_BELOW: usize = 1024;
 /// Pieces after which a batch goes out: one more run of data still fits in a send.
 const FULL_AT: usize = 2;
@@ -42,7 +43,7 @@ impl Batch {
             // Writing to a vector cannot fail.
             let _ = write!(self.tail().vec(), "{:x}\r\n", data.len());
         }
-        if data.len() < COPY_BELOW {
+        if data.len() < COPY_BELOW || data.is_scarce() {
             self.tail().vec().extend_from_slice(&data);
         } else {
             if let Some(tail) = self.tail.take() {

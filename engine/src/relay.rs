@@ -1,7 +1,9 @@
 //! A body on its way through: decoded where it comes from, framed for where it goes, never held whole.
 //!
 //! At most one send and one receive are under way in each direction. A long body is received in large
-//! one-shot buffers, asked for only while the last is being sent: that is the back-pressure.
+//! one-shot buffers, asked for only while the last is being sent: that is the back-pressure. While the
+//! shard's buffers are scarce, bytes are copied out of them and nothing is asked for until the last
+//! send has ended: a thousand slow receivers leave half of the buffers to the others.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -148,7 +150,13 @@ impl<'t> Relay<'_, 't> {
                     Poll::Pending => {}
                 }
             }
-            let received = if bulk {
+            let received = if sending.is_some() && self.from.are_buffers_scarce() {
+                // A slow receiver leaves the buffers to others; what is here already is copied.
+                match self.from.take_queued() {
+                    Some(chunk) => Poll::Ready(Ok(Some(chunk))),
+                    None => Poll::Pending,
+                }
+            } else if bulk {
                 self.from.poll_recv_bulk(cx)
             } else {
                 self.from.poll_recv(cx)

@@ -77,8 +77,8 @@ impl Backend {
 pub(crate) enum Op {
     /// Into a buffer of the group, again and again.
     ReceiveMulti { fd: RawFd, group: u16 },
-    /// Into one buffer of the group.
-    Receive { fd: RawFd, group: u16 },
+    /// Into one buffer of the group; not more than so many bytes, zero for what it holds.
+    Receive { fd: RawFd, group: u16, most: u32 },
     Send {
         fd: RawFd,
         bytes: *const u8,

@@ -104,7 +104,7 @@ impl Group {
     }
 
     /// Less than half is free.
-    fn is_scarce(&self) -> bool {
+    pub(crate) fn is_scarce(&self) -> bool {
         self.free.get() < self.config.count / 2
     }
 

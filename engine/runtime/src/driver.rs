@@ -167,6 +167,7 @@ impl Driver {
     pub(crate) fn release(&mut self, key: SlotKey) {
         let slot = self.slot(key);
         slot.released = true;
+        slot.starved = false;
         slot.clear_queue();
         slot.read_waker = None;
         slot.write_waker = None;

@@ -198,6 +198,19 @@ impl TcpStream {
             .poll_receive(self.key, Class::Body, cx)
     }
 
+    /// The next bytes that have been received already; the kernel is asked for no more.
+    #[must_use]
+    pub fn take_queued(&self) -> Option<Chunk> {
+        self.inner.driver.borrow_mut().take_queued(self.key)
+    }
+
+    /// Less than half of the shard's receive buffers of some kind are free: whoever does not need bytes
+    /// at once leaves them to others.
+    #[must_use]
+    pub fn are_buffers_scarce(&self) -> bool {
+        self.inner.driver.borrow().is_scarce()
+    }
+
     /// Resolves when the connection is reset or fails; an end of stream alone does not: a client
     /// that half-closes still waits for its answer.
     pub async fn failed(&self) -> io::Error {

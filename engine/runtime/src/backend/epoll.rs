@@ -350,8 +350,10 @@ impl Poller {
             }
             let goes_on = match op {
                 Op::AcceptMulti { .. } => self.accept_one(socket, user_data, fd),
-                Op::ReceiveMulti { group, .. } => self.receive(socket, user_data, fd, group, true),
-                Op::Receive { group, .. } => self.receive(socket, user_data, fd, group, false),
+                Op::ReceiveMulti { group, .. } => self.receive(socket, user_data, fd, group, None),
+                Op::Receive { group, most, .. } => {
+                    self.receive(socket, user_data, fd, group, Some(most))
+                }
                 Op::Send { .. } | Op::SendMessage { .. } | Op::Connect { .. } => unreachable!(),
             };
             if !goes_on {
@@ -385,15 +387,28 @@ impl Poller {
         }
     }
 
-    /// True when the receive goes on.
-    fn receive(&mut self, socket: u32, user_data: u64, fd: RawFd, group: u16, multi: bool) -> bool {
+    /// True when the receive goes on: it is a multishot one without `once`, else one of that many bytes
+    /// at most, zero for what a buffer holds.
+    fn receive(
+        &mut self,
+        socket: u32,
+        user_data: u64,
+        fd: RawFd,
+        group: u16,
+        once: Option<u32>,
+    ) -> bool {
+        let multi = once.is_none();
         let group = &self.groups[usize::from(group)];
         let Some(free) = group.first_free() else {
             self.end_input(socket, user_data, -libc::ENOBUFS);
             return false;
         };
         let known = &mut self.sockets[socket as usize];
-        match receive(fd, free.address, free.len) {
+        let len = match once {
+            None | Some(0) => free.len,
+            Some(most) => free.len.min(most as usize),
+        };
+        match receive(fd, free.address, len) {
             result if result == -libc::EAGAIN => {
                 known.readable = false;
                 true
@@ -401,7 +416,7 @@ impl Poller {
             n if n > 0 => {
                 group.claim_first();
                 // Less than there was room for: that was all, unless the end comes behind it.
-                known.readable = n as usize == free.len || known.ended;
+                known.readable = n as usize == len || known.ended;
                 if !multi {
                     known.input = None;
                 }

@@ -107,10 +107,12 @@ impl Ring {
     pub(crate) fn submit(&mut self, user_data: u64, op: Op) {
         let entry = match op {
             Op::ReceiveMulti { fd, group } => opcode::RecvMulti::new(Fd(fd), group).build(),
-            Op::Receive { fd, group } => opcode::Recv::new(Fd(fd), std::ptr::null_mut(), 0)
-                .buf_group(group)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT),
+            Op::Receive { fd, group, most } => {
+                opcode::Recv::new(Fd(fd), std::ptr::null_mut(), most)
+                    .buf_group(group)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
+            }
             Op::Send { fd, bytes, len } => opcode::Send::new(Fd(fd), bytes, len)
                 .flags(libc::MSG_NOSIGNAL)
                 .build(),

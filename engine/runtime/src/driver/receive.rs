@@ -9,6 +9,11 @@ use crate::backend::{Completion, Op};
 use crate::buffers::Chunk;
 use crate::slot::{End, MAX_QUEUED_CHUNKS, Receive, SlotKey, remember};
 
+/// Chunks that one socket may hold while buffers are scarce.
+const FEW_CHUNKS: usize = 2;
+/// What is received at once into a large buffer while those are scarce: it will be copied.
+const SCARCE_BYTES: u32 = 16 * 1024;
+
 /// Which buffers a receive takes: small ones that wait for ever, or one large one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -38,6 +43,24 @@ impl Driver {
         remember(&mut slot.read_waker, cx.waker());
         self.arm_receive(key, class);
         Poll::Pending
+    }
+
+    /// What has been received already; the kernel is asked for no more, and is stopped when it goes on by
+    /// itself.
+    pub(crate) fn take_queued(&mut self, key: SlotKey) -> Option<Chunk> {
+        let slot = self.slot(key);
+        let stop = slot.receive == Receive::Multi && !slot.cancelling;
+        slot.cancelling |= stop;
+        let chunk = slot.dequeue();
+        if stop {
+            self.cancel(Kind::Receive, key);
+        }
+        chunk
+    }
+
+    /// Less than half of the buffers of some kind are free.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.groups.iter().any(|group| group.is_scarce())
     }
 
     /// Ready once the connection is reset or failed: an end of stream is not a failure.
@@ -84,7 +107,12 @@ impl Driver {
             (Receive::Idle, Class::Body) => {
                 self.slot(key).receive = Receive::Single;
                 let group = self.groups[1].id();
-                self.submit(Kind::Receive, key, Op::Receive { fd, group });
+                let most = if self.groups[1].is_scarce() {
+                    SCARCE_BYTES
+                } else {
+                    0
+                };
+                self.submit(Kind::Receive, key, Op::Receive { fd, group, most });
             }
             (Receive::Multi, Class::Body) if !cancelling => {
                 self.slot(key).cancelling = true;
@@ -133,9 +161,12 @@ impl Driver {
             errno => slot.end = Some(End::Error(-errno)),
         }
         self.disturbed |= slot.watched;
-        let overfull = slot.queued() >= MAX_QUEUED_CHUNKS
-            && slot.receive == Receive::Multi
-            && !slot.cancelling;
+        let most = if self.groups[0].is_scarce() {
+            FEW_CHUNKS
+        } else {
+            MAX_QUEUED_CHUNKS
+        };
+        let overfull = slot.queued() >= most && slot.receive == Receive::Multi && !slot.cancelling;
         slot.cancelling |= overfull;
         if let Some(waker) = slot.read_waker.take() {
             waker.wake();
@@ -177,10 +208,10 @@ impl Driver {
             budget[index] -= 1;
             let slot = self.slot(key);
             slot.starved = false;
-            if slot.released {
-                self.close_if_done(key);
-            } else {
-                self.arm_receive(key, class);
+            match slot.read_waker.take() {
+                // It may want the other kind by now.
+                Some(reader) => reader.wake(),
+                None => self.arm_receive(key, class),
             }
             false
         });
