@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::edge::{BUFFER_BYTES, connect, receive, wait};
-use crate::frame::{request_len, response_len};
+use evenkeel_benches::edge::{BUFFER_BYTES, connect, receive, wait};
+use evenkeel_benches::frame::{request_len, response_len};
 
 struct Pair {
     down: TcpStream,

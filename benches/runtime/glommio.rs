@@ -10,7 +10,7 @@ use glommio::net::{TcpListener, TcpStream};
 use glommio::timer::sleep;
 use glommio::{LocalExecutorBuilder, Placement, spawn_local};
 
-use crate::frame::{request_len, response_len};
+use evenkeel_benches::frame::{request_len, response_len};
 
 /// Bounds the rare race in which glommio 0.9 parks with runnable tasks.
 const HEARTBEAT: Duration = Duration::from_millis(20);

@@ -12,22 +12,18 @@
 //! `--test`, or a start without the `--bench` that `cargo bench` adds, makes one tiny round: it shows
 //! that every forwarder forwards, and its figures mean nothing.
 
-mod edge;
 mod epoll;
-mod frame;
 #[cfg(feature = "glommio")]
 mod glommio;
-mod host;
-mod load;
 mod measure;
-mod origin;
 mod report;
-mod ring;
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use evenkeel_benches::{host, ring};
 
 const FORWARDERS: &[&str] = &[
     "ring",

@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
+use evenkeel_benches::{host, origin};
 use loadgen::host::cpu_ns;
 
-use crate::load::Load;
-use crate::{CHILD, ORIGIN, Options, host, origin};
+use crate::{CHILD, ORIGIN, Options};
+use evenkeel_benches::load::Load;
 
 /// One forwarder under one load in one round.
 pub(crate) struct Sample {
@@ -57,6 +58,7 @@ fn measure(
     let id = forwarder.process.id();
     let load = Load {
         core: load_core,
+        path: "/",
         connections,
         warm_up: options.warm_up,
         time: options.time,

@@ -1,9 +1,9 @@
 //! The report: the machine, the medians and every sample, as Markdown.
 
 use crate::Options;
-use crate::host::Facts;
 use crate::measure::Sample;
-use crate::origin::BODY_BYTES;
+use evenkeel_benches::host::Facts;
+use evenkeel_benches::origin::BODY_BYTES;
 
 /// What every ratio is to.
 const REFERENCE: &str = "epoll";

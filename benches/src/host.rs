@@ -5,7 +5,10 @@ use std::fs;
 use evenkeel_runtime::allowed_cores;
 
 /// The forwarder's core, and the one of load and origin.
-pub(crate) fn cores() -> Result<(usize, usize), String> {
+///
+/// # Errors
+/// With fewer than two cores.
+pub fn cores() -> Result<(usize, usize), String> {
     match allowed_cores().as_slice() {
         [forwarder, load, ..] => Ok((*forwarder, *load)),
         cores => Err(format!(
@@ -16,19 +19,20 @@ pub(crate) fn cores() -> Result<(usize, usize), String> {
 }
 
 /// What stands beside every figure.
-pub(crate) struct Facts {
-    pub(crate) kernel: String,
-    pub(crate) cpu: String,
-    pub(crate) cores: usize,
-    pub(crate) congestion: String,
+pub struct Facts {
+    pub kernel: String,
+    pub cpu: String,
+    pub cores: usize,
+    pub congestion: String,
     /// Load average of the last minute: what else was running before the bench.
-    pub(crate) load_average: String,
+    pub load_average: String,
     /// Ticks since boot of every core: all of them, those the hypervisor took.
     ticks: (u64, u64),
 }
 
 impl Facts {
-    pub(crate) fn observe() -> Facts {
+    #[must_use]
+    pub fn observe() -> Facts {
         let load = read("/proc/loadavg");
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo
@@ -50,7 +54,8 @@ impl Facts {
     }
 
     /// Percent of the time since `self` that the hypervisor took.
-    pub(crate) fn steal_percent(&self) -> f64 {
+    #[must_use]
+    pub fn steal_percent(&self) -> f64 {
         let (total, steal) = ticks(&read("/proc/stat"));
         let (total, steal) = (total - self.ticks.0, steal - self.ticks.1);
         100.0 * steal as f64 / total.max(1) as f64
@@ -59,7 +64,8 @@ impl Facts {
 
 /// Interrupts that other cores have sent to this one, since boot: to run its scheduler and to run a
 /// function. `None` where the kernel does not name them as x86 does.
-pub(crate) fn interrupts(core: usize) -> Option<u64> {
+#[must_use]
+pub fn interrupts(core: usize) -> Option<u64> {
     let table = read("/proc/interrupts");
     let heading = format!("CPU{core}");
     let column = table

@@ -11,7 +11,7 @@ use evenkeel_runtime::{
 
 use crate::frame::{request_len, response_len};
 
-pub(crate) fn serve(core: usize, origin: SocketAddr) -> Result<(), Box<dyn Error>> {
+pub fn serve(core: usize, origin: SocketAddr) -> Result<(), Box<dyn Error>> {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let socket = bind(loopback, 1024, Sharing::Exclusive)?;
     println!("{}", local_address(&socket)?);

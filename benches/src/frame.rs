@@ -1,7 +1,7 @@
 //! Where a message ends: the same few lines for every forwarder, so that only the I/O differs.
 
 /// Bytes of a whole request without a body, when they are there.
-pub(crate) fn request_len(bytes: &[u8]) -> Option<usize> {
+pub fn request_len(bytes: &[u8]) -> Option<usize> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     match httparse::Request::new(&mut headers).parse(bytes) {
         Ok(httparse::Status::Complete(len)) => Some(len),
@@ -10,7 +10,7 @@ pub(crate) fn request_len(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Bytes of a whole response by its Content-Length, when its head is there.
-pub(crate) fn response_len(bytes: &[u8]) -> Option<usize> {
+pub fn response_len(bytes: &[u8]) -> Option<usize> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let Ok(httparse::Status::Complete(head)) = response.parse(bytes) else {

@@ -6,10 +6,10 @@ use mio::net::TcpStream;
 use mio::{Events, Poll};
 
 /// Larger than any message here, so that a read that fills it never happens.
-pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
+pub const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Waits for readiness without a limit of time, or at most for `timeout`. A signal is no reason to stop.
-pub(crate) fn wait(
+pub fn wait(
     poll: &mut Poll,
     events: &mut Events,
     timeout: Option<std::time::Duration>,
@@ -22,7 +22,7 @@ pub(crate) fn wait(
 
 /// Bytes, `None` when there are none now, an error at the end of the stream. A read that does not fill
 /// the buffer has emptied the socket: the next edge comes with the next bytes.
-pub(crate) fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+pub fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match stream.read(buffer) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(len) => Ok(Some(len)),
@@ -32,7 +32,7 @@ pub(crate) fn receive(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<O
 }
 
 /// A connected stream without delay. Connected before it is used: on loopback that is done at once.
-pub(crate) fn connect(address: std::net::SocketAddr) -> io::Result<TcpStream> {
+pub fn connect(address: std::net::SocketAddr) -> io::Result<TcpStream> {
     let stream = std::net::TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
