@@ -1,6 +1,6 @@
 //! Evenkeel, nginx, HAProxy and Envoy as HTTP/1.1 reverse proxies on this host, in one interleaved run.
 //!
-//! `benches/peers/run [--rounds N] [--quick] [--out FILE]` installs the peers where it can, builds, and
+//! `benches/peers/run [--rounds N] [--quick] [--out FILE] [--proxies uring,nginx] [--phases many,idle]` installs the peers where it can, builds, and
 //! runs this bench; a peer that is missing is named in the report.
 //!
 //! Each proxy is a process of its own on the first core, started anew for each measurement with the
@@ -18,7 +18,6 @@ mod idle;
 mod measure;
 mod proxy;
 mod report;
-mod summary;
 mod table;
 
 use std::error::Error;
@@ -29,11 +28,18 @@ use std::time::Duration;
 
 use evenkeel_benches::{host, ring};
 
+use measure::Phase;
+use proxy::Kind;
+
 /// Names the core and the origin of a child process that is to be the floor.
 const FLOOR: &str = "EVENKEEL_BENCH_FLOOR";
 
 struct Options {
     rounds: usize,
+    /// Its figures mean nothing.
+    is_quick: bool,
+    phases: Vec<Phase>,
+    proxies: Vec<Kind>,
     /// Idle memory hardly varies and takes long: these rounds have it, from the first on.
     idle_rounds: usize,
     idle_connections: usize,
@@ -78,7 +84,7 @@ fn bench(arguments: Vec<String>) -> Result<(), Box<dyn Error>> {
     let session = measure::Session::new(&options, folder.path())?;
     let run = session.run();
     drop(folder);
-    let text = report::text(&options, &start, &run);
+    let text = report::text(&options, &arguments, &start, &run);
     print!("{text}");
     if let Some(path) = &options.out {
         std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -111,10 +117,12 @@ fn options(arguments: &[String]) -> Result<Options, String> {
             }
             "--out" => options.out = Some(value()?.into()),
             "--evenkeel" => options.evenkeel = value()?.into(),
+            "--phases" => options.phases = chosen(value()?, &Phase::ALL, Phase::word)?,
+            "--proxies" => options.proxies = chosen(value()?, &Kind::ALL, Kind::word)?,
             "--envoy" => options.envoy = Some(value()?.into()),
             other => {
                 return Err(format!(
-                    "{other}: expected --rounds, --quick, --out, --evenkeel or --envoy"
+                    "{other}: expected --rounds, --quick, --out, --phases, --proxies, --evenkeel or --envoy"
                 ));
             }
         }
@@ -122,15 +130,32 @@ fn options(arguments: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
+/// Those of `all` that the list names.
+fn chosen<T: Copy>(
+    list: &str,
+    all: &[T],
+    word: impl Fn(T) -> &'static str,
+) -> Result<Vec<T>, String> {
+    let one = |name: &str| {
+        let known = all.iter().find(|one| word(**one) == name).copied();
+        let words: Vec<&str> = all.iter().map(|one| word(*one)).collect();
+        known.ok_or_else(|| format!("{name}: expected some of {}", words.join(",")))
+    };
+    list.split(',').map(one).collect()
+}
+
 fn full() -> Options {
     Options {
         rounds: 10,
+        is_quick: false,
+        phases: Phase::ALL.to_vec(),
+        proxies: Kind::ALL.to_vec(),
         idle_rounds: 3,
         idle_connections: 10_000,
         settle: Duration::from_secs(5),
         warm_up: Duration::from_millis(300),
-        time: Duration::from_millis(1_700),
-        open_time: Duration::from_millis(2_500),
+        time: Duration::from_millis(1_500),
+        open_time: Duration::from_millis(2_200),
         out: None,
         evenkeel: "evenkeel".into(),
         envoy: None,
@@ -140,6 +165,7 @@ fn full() -> Options {
 fn quick() -> Options {
     Options {
         rounds: 1,
+        is_quick: true,
         idle_connections: 500,
         settle: Duration::from_millis(200),
         warm_up: Duration::from_millis(100),

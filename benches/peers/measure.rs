@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const GRAY_WARM_UP: Duration = Duration::from_millis(1_000);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     Many,
     One,
     Half,
@@ -46,7 +46,7 @@ enum Phase {
 }
 
 impl Phase {
-    const ALL: [Phase; 6] = [
+    pub(crate) const ALL: [Phase; 6] = [
         Phase::Many,
         Phase::One,
         Phase::Half,
@@ -54,6 +54,18 @@ impl Phase {
         Phase::Gray,
         Phase::Idle,
     ];
+
+    /// On the command line.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Phase::Many => "many",
+            Phase::One => "one",
+            Phase::Half => "half",
+            Phase::Large => "large",
+            Phase::Gray => "gray",
+            Phase::Idle => "idle",
+        }
+    }
 
     /// Balancing and memory of the floor say nothing: it has one origin and no pool.
     fn has(self, kind: Kind) -> bool {
@@ -117,7 +129,7 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>, Box<dyn Error>> {
         let (core, load_core) = host::cores()?;
         let (mut proxies, mut missing) = (Vec::new(), Vec::new());
-        for kind in Kind::ALL {
+        for &kind in &options.proxies {
             match Proxy::find(kind, options) {
                 Ok(proxy) => proxies.push(proxy),
                 Err(why) => {
@@ -148,7 +160,7 @@ impl<'a> Session<'a> {
     pub(crate) fn run(mut self) -> Run {
         let begin = time::Instant::now();
         for round in 0..self.options.rounds {
-            for (place, phase) in Phase::ALL.into_iter().enumerate() {
+            for (place, phase) in self.options.phases.iter().copied().enumerate() {
                 if phase == Phase::Idle && round >= self.options.idle_rounds {
                     continue;
                 }
@@ -206,7 +218,12 @@ impl<'a> Session<'a> {
             }
             // One bad measurement is no reason to lose the others: the report names it.
             Err(error) => {
-                let failure = format!("round {}, {}, {phase:?}: {error}", round + 1, kind.name());
+                let failure = format!(
+                    "round {}, {}, {}: {error}",
+                    round + 1,
+                    kind.name(),
+                    phase.word()
+                );
                 eprintln!("failed: {failure}");
                 self.run.failures.push(failure);
             }

@@ -39,6 +39,15 @@ impl Kind {
         Kind::Envoy,
     ];
 
+    /// On the command line.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Kind::Uring => "uring",
+            Kind::Epoll => "epoll",
+            other => other.name(),
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Floor => "floor",
@@ -150,7 +159,12 @@ pub(crate) struct Place<'a> {
 }
 
 impl Running {
+    /// Tries again, once, for another process may take a port before the proxy does.
     pub(crate) fn start(proxy: &Proxy, place: &Place<'_>) -> Result<Running, Box<dyn Error>> {
+        Self::try_start(proxy, place).or_else(|_| Self::try_start(proxy, place))
+    }
+
+    fn try_start(proxy: &Proxy, place: &Place<'_>) -> Result<Running, Box<dyn Error>> {
         let ports = free_ports()?;
         let config = place.folder.join("config.yaml");
         fs::write(&config, configuration(proxy.kind, place, ports))?;
@@ -252,8 +266,7 @@ pub(crate) fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Two ports that nobody has now. Another process may take one before the proxy does: then it fails to
-/// start, and the report says so.
+/// Two ports that nobody has now.
 fn free_ports() -> io::Result<[u16; 2]> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (first, second) = (TcpListener::bind(any)?, TcpListener::bind(any)?);

@@ -10,11 +10,15 @@ use crate::measure::{
     Figure, GRAY_RATE, LARGE_CONNECTIONS, MANY, OPEN_CONNECTIONS, ORIGINS, Run, SERVICE_MS, SLOWER,
 };
 use crate::proxy::Kind;
-use crate::summary::{Summary, coverage};
 use crate::table::cell;
+use evenkeel_benches::summary::{Summary, coverage};
 
-pub(crate) fn text(options: &Options, start: &Facts, run: &Run) -> String {
+pub(crate) fn text(options: &Options, arguments: &[String], start: &Facts, run: &Run) -> String {
     let mut text = String::from("# Evenkeel and its peers\n\n");
+    let _ = writeln!(text, "    benches/peers/run{}\n", shown(arguments));
+    if options.is_quick {
+        text.push_str("A quick run shows that every proxy serves. Its figures mean nothing.\n\n");
+    }
     introduction(&mut text, options, start, run);
     targets(&mut text, run);
     figures(&mut text, options, run);
@@ -22,18 +26,32 @@ pub(crate) fn text(options: &Options, start: &Facts, run: &Run) -> String {
     text
 }
 
+/// What the caller wrote: the programs' places are the script's own, and differ by machine.
+fn shown(arguments: &[String]) -> String {
+    let mut shown = String::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--bench" => {}
+            "--evenkeel" | "--envoy" | "--out" => drop(arguments.next()),
+            other => {
+                let _ = write!(shown, " {other}");
+            }
+        }
+    }
+    shown
+}
+
 fn introduction(text: &mut String, options: &Options, start: &Facts, run: &Run) {
     let _ = writeln!(
         text,
-        "    benches/peers/run --rounds {}\n\n\
-         {} rounds in {:.0} s; every proxy in turn within each phase of a round, in rotating order, as a \
+        "{} rounds in {:.0} s; every proxy in turn within each phase of a round, in rotating order, as a \
          new process\nalone on one core, load and origins on another; loopback; answers of {BODY_BYTES} \
          bytes where nothing else is said. Closed\nloops run {:?} after {:?} of warm-up, open loops {:?}. \
          CPU is from {}.\n\n\
          Figures are `median [interval]`; a ratio is taken within each round. The interval is the \
          distribution-free one\nof order statistics, at least 95 % where there are six rounds or more; \
          with {} rounds it has {:.1} %, with {}\n(idle memory) {:.1} %.\n",
-        options.rounds,
         options.rounds,
         run.took.as_secs_f64(),
         options.time,

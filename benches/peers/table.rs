@@ -2,7 +2,7 @@
 
 use crate::measure::{Figure, Run};
 use crate::proxy::Kind;
-use crate::summary::Summary;
+use evenkeel_benches::summary::Summary;
 
 impl Figure {
     /// Name with unit, what one unit is in samples, and digits.

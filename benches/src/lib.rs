@@ -8,3 +8,4 @@ pub mod load;
 pub mod loops;
 pub mod origin;
 pub mod ring;
+pub mod summary;

@@ -7,16 +7,18 @@
 
 /// Of at least one value.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Summary {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
 }
 
 const CONFIDENCE: f64 = 0.95;
 
 impl Summary {
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Summary> {
+    /// `None` without values.
+    #[must_use]
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Summary> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let count = values.len();
@@ -42,7 +44,8 @@ fn rank(count: usize) -> usize {
 }
 
 /// Probability that the interval of so many values has the true median.
-pub(crate) fn coverage(count: usize) -> f64 {
+#[must_use]
+pub fn coverage(count: usize) -> f64 {
     coverage_of(count, rank(count))
 }
 
@@ -55,4 +58,35 @@ fn coverage_of(count: usize, k: usize) -> f64 {
         term *= (count - i) as f64 / (i + 1) as f64;
     }
     (1.0 - 2.0 * below).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[f64]) -> Summary {
+        Summary::of(values.iter().copied()).expect("there are values")
+    }
+
+    #[test]
+    fn ten_values_give_the_second_from_either_end() {
+        let values: Vec<f64> = (1..=10).rev().map(f64::from).collect();
+        let summary = of(&values);
+        assert_eq!((summary.low, summary.median, summary.high), (2.0, 5.5, 9.0));
+        assert!((coverage(10) - (1.0 - 22.0 / 1024.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn few_values_give_least_and_most_and_say_what_that_covers() {
+        let summary = of(&[3.0, 1.0, 2.0]);
+        assert_eq!((summary.low, summary.median, summary.high), (1.0, 2.0, 3.0));
+        assert!((coverage(3) - 0.75).abs() < 1e-12);
+        assert!(coverage(5) < 0.95 && coverage(6) > 0.95);
+        assert_eq!((of(&[4.0]).low, coverage(1)), (4.0, 0.0));
+    }
+
+    #[test]
+    fn without_values_there_is_no_summary() {
+        assert!(Summary::of(std::iter::empty()).is_none());
+    }
 }
