@@ -86,6 +86,7 @@ pub(crate) enum Figure {
     HalfP99,
     HalfAnswered,
     HalfLag,
+    HalfLoadCore,
     LargeBytes,
     GrayP99,
     GrayAnswered,
@@ -277,13 +278,15 @@ impl<'a> Session<'a> {
                 let rate = self.run.half_rates[round];
                 let warm_up = Duration::from_nanos(self.options.warm_up.as_nanos() as u64);
                 let open = self.open(&running, rate, MANY, warm_up, round)?;
-                vec![
-                    (Figure::HalfCpu, open.cpu_us),
+                let mut figures = vec![
                     (Figure::HalfP50, open.p50_us),
                     (Figure::HalfP99, open.p99_us),
                     (Figure::HalfAnswered, open.answered),
                     (Figure::HalfLag, open.lag_us),
-                ]
+                    (Figure::HalfLoadCore, open.busy),
+                ];
+                figures.extend(open.cpu_us.map(|cpu_us| (Figure::HalfCpu, cpu_us)));
+                figures
             }
             Phase::Gray => {
                 let open = self.open(&running, GRAY_RATE, OPEN_CONNECTIONS, GRAY_WARM_UP, round)?;
@@ -355,12 +358,15 @@ impl<'a> Session<'a> {
             patience: Patience::default(),
         };
         let begin = start + warm_up;
-        let (ended, cpu_ns) = thread::scope(|scope| {
+        let (ended, (cpu_ns, busy)) = thread::scope(|scope| {
             let watch = scope.spawn(|| {
                 sleep_to(begin);
-                let first = running.cpu_ns();
+                let first = (running.cpu_ns(), host::idle_ticks(self.load_core));
                 sleep_to(begin + duration);
-                running.cpu_ns().saturating_sub(first)
+                let (all, idle) = host::idle_ticks(self.load_core);
+                let (all, idle) = (all - first.1.0, idle.saturating_sub(first.1.1));
+                let busy = 1.0 - idle as f64 / all.max(1) as f64;
+                (running.cpu_ns().saturating_sub(first.0), busy)
             });
             let ended = client::run(&target);
             (ended, watch.join().expect("the watch does not panic"))
@@ -369,18 +375,19 @@ impl<'a> Session<'a> {
         let inside =
             |s: &&client::Sample| s.class == Class::Ok && s.intended + s.response <= duration;
         let done = record.samples.iter().filter(inside).count();
-        if done == 0 {
-            return Err("no answer came".into());
+        if record.total() == 0 {
+            return Err("no request was made".into());
         }
         let us = |histogram: &hdrhistogram::Histogram<u64>, quantile| {
             histogram.value_at_quantile(quantile) as f64 / 1e3
         };
         Ok(Open {
-            cpu_us: cpu_ns as f64 / 1e3 / done as f64,
+            cpu_us: (done > 0).then(|| cpu_ns as f64 / 1e3 / done as f64),
             p50_us: us(&record.response, 0.5),
             p99_us: us(&record.response, 0.99),
             answered: record.count(Class::Ok) as f64 / record.total() as f64,
             lag_us: us(&record.lag, 0.99),
+            busy,
         })
     }
 }
@@ -406,13 +413,16 @@ impl Closed {
 }
 
 struct Open {
-    cpu_us: f64,
+    /// None when everything came too late, as it may from a proxy that is overloaded.
+    cpu_us: Option<f64>,
     p50_us: f64,
     p99_us: f64,
     /// Part of the requests that were answered well, 0 to 1.
     answered: f64,
     /// p99 of the generator's own lateness.
     lag_us: f64,
+    /// Part of the time that the core of load and origins had something to do, whoever gave it that.
+    busy: f64,
 }
 
 /// Origins without a queue, the last of them slow; they live as long as the shard.

@@ -173,8 +173,9 @@ fn figures(text: &mut String, options: &Options, run: &Run) {
         format!(
             "Half of nginx's maximum\n\nOpen loop with Poisson arrivals, {MANY} connections, {rate:.0} \
              requests/s (the median round); latency from the\nintended start, failures at their age. A \
-             proxy whose own maximum is below that rate is overloaded here. The\ngenerator's lag is in \
-             every latency: where it is not far below one, that one says little."
+             proxy whose own maximum is below that rate is overloaded here. Load and\norigin share a core: \
+             where that is busy nearly all the time, latency is its own and says\nnothing of \
+             the proxy."
         ),
         &[
             Figure::HalfCpu,
@@ -182,6 +183,7 @@ fn figures(text: &mut String, options: &Options, run: &Run) {
             Figure::HalfP99,
             Figure::HalfAnswered,
             Figure::HalfLag,
+            Figure::HalfLoadCore,
         ],
     );
     section(

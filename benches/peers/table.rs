@@ -15,6 +15,7 @@ impl Figure {
             Figure::HalfP99 => ("p99 us", 1.0, 0),
             Figure::HalfAnswered | Figure::GrayAnswered => ("answered %", 0.01, 1),
             Figure::HalfLag => ("generator's lag p99 us", 1.0, 0),
+            Figure::HalfLoadCore => ("busy part of load's core", 1.0, 2),
             Figure::LargeBytes => ("MiB per CPU second", 1_048_576.0, 0),
             Figure::GrayP99 => ("p99 ms", 1.0, 1),
             Figure::IdleBytes => ("KiB per connection", 1024.0, 2),
@@ -25,7 +26,11 @@ impl Figure {
     const fn has_ratio(self) -> bool {
         !matches!(
             self,
-            Figure::ManyBusy | Figure::HalfAnswered | Figure::GrayAnswered | Figure::HalfLag
+            Figure::ManyBusy
+                | Figure::HalfLoadCore
+                | Figure::HalfAnswered
+                | Figure::GrayAnswered
+                | Figure::HalfLag
         )
     }
 }

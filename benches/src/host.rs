@@ -49,14 +49,14 @@ impl Facts {
                 .trim()
                 .to_owned(),
             load_average: load.split(' ').next().unwrap_or("").to_owned(),
-            ticks: ticks(&read("/proc/stat")),
+            ticks: ticks(read("/proc/stat").lines().next().unwrap_or("")),
         }
     }
 
     /// Percent of the time since `self` that the hypervisor took.
     #[must_use]
     pub fn steal_percent(&self) -> f64 {
-        let (total, steal) = ticks(&read("/proc/stat"));
+        let (total, steal) = ticks(read("/proc/stat").lines().next().unwrap_or(""));
         let (total, steal) = (total - self.ticks.0, steal - self.ticks.1);
         100.0 * steal as f64 / total.max(1) as f64
     }
@@ -80,16 +80,26 @@ pub fn interrupts(core: usize) -> Option<u64> {
     Some(count("RES:")? + count("CAL:")?)
 }
 
-fn ticks(stat: &str) -> (u64, u64) {
-    let fields = stat.lines().next().unwrap_or("").split_whitespace();
-    // User, nice, system, idle, iowait, irq, softirq, steal; guest time is inside user time.
-    let fields: Vec<u64> = fields
-        .skip(1)
-        .take(8)
-        .filter_map(|field| field.parse().ok())
-        .collect();
+/// Ticks since boot that this core had, and those of them in which it did nothing.
+#[must_use]
+pub fn idle_ticks(core: usize) -> (u64, u64) {
+    let (stat, name) = (read("/proc/stat"), format!("cpu{core} "));
+    let line = stat.lines().find(|line| line.starts_with(&name));
+    let fields = fields(line.unwrap_or(""));
+    // Waiting for a disk is doing nothing.
+    (fields.iter().sum(), fields.iter().skip(3).take(2).sum())
+}
+
+fn ticks(line: &str) -> (u64, u64) {
+    let fields = fields(line);
     let steal = fields.get(7).copied().unwrap_or(0);
     (fields.iter().sum(), steal)
+}
+
+/// User, nice, system, idle, iowait, irq, softirq, steal; guest time is inside user time.
+fn fields(line: &str) -> Vec<u64> {
+    let fields = line.split_whitespace().skip(1).take(8);
+    fields.filter_map(|field| field.parse().ok()).collect()
 }
 
 fn read(path: &str) -> String {
