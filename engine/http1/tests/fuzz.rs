@@ -128,6 +128,7 @@ fn request(bytes: &[u8]) {
         deadline_ms: 1,
         client: "::1",
         forwarded: Forwarded::Both,
+        request_id: None,
     };
     request_head(&mut out, bytes, &head, &headers, &forward);
     let room = Limits {

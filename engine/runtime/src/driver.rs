@@ -111,7 +111,7 @@ impl Driver {
 
     /// One enter, then everything that has completed. Returns true when another thread rang.
     pub(crate) fn turn(&mut self, wait: Wait, now: Instant, remote: &Remote) -> bool {
-        self.feed_starved();
+        let wait = if self.feed_starved() { Wait::No } else { wait };
         self.io.turn(wait, now);
         let mut batch = std::mem::take(&mut self.batch);
         self.io.reap(&mut batch);

@@ -186,11 +186,13 @@ impl Driver {
         self.close_if_done(key);
     }
 
-    /// Receives that found no buffer go on when one has come back.
-    pub(super) fn feed_starved(&mut self) {
+    /// Receives that found no buffer go on when one has come back. True when a task has been woken: it
+    /// runs before the next wait.
+    pub(super) fn feed_starved(&mut self) -> bool {
         if self.starved.is_empty() {
-            return;
+            return false;
         }
+        let mut woke = false;
         let mut budget = [self.groups[0].free(), self.groups[1].free()];
         let mut waiting = std::mem::take(&mut self.starved);
         waiting.retain(|&(key, class)| {
@@ -210,11 +212,15 @@ impl Driver {
             slot.starved = false;
             match slot.read_waker.take() {
                 // It may want the other kind by now.
-                Some(reader) => reader.wake(),
+                Some(reader) => {
+                    reader.wake();
+                    woke = true;
+                }
                 None => self.arm_receive(key, class),
             }
             false
         });
         self.starved.append(&mut waiting);
+        woke
     }
 }
