@@ -20,17 +20,18 @@ fn dispatch_sequences() {
     let corpus = Corpus::new(env!("CARGO_MANIFEST_DIR"), "dispatch_sequences", PIECES);
     bolero::check!()
         .with_iterations(ITERATIONS)
-        .for_each(|input| corpus.cases(input).iter().for_each(|case| sequence(case)));
+        .for_each(|input| corpus.cases(input).into_iter().for_each(sequence));
     corpus.assert_read();
 }
 
-fn sequence(bytes: &[u8]) {
-    let mut choices = Choices::Bytes(bytes.to_vec().into_iter());
+fn sequence(bytes: Vec<u8>) {
+    let len = bytes.len();
+    let mut choices = Choices::Bytes(bytes.into_iter());
     let config = config(&mut choices);
     let loops = 1 + choices.below(6) as u32;
-    let mut fleet = Fleet::new(&config, loops, choices, Rng::stream(bytes.len() as u64, 1));
+    let mut fleet = Fleet::new(&config, loops, choices, Rng::stream(len as u64, 1));
     // A step takes six bytes and more; those after the last choose the first of everything.
-    for _ in 0..bytes.len() / 4 + 4 {
+    for _ in 0..len / 4 + 4 {
         fleet.step();
     }
     fleet.end();
